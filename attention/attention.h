@@ -1,11 +1,13 @@
 /* attention.h: causal (or full) self-attention over packed documents, forward and backward, in any recipe.
  *
  * Tokens of a batch are packed: `total_tokens` rows, documents marked by offsets. Row t of head h of a tensor begins at
- * base + t * stride + h * head_dim; strides are in elements, so Q, K and V may lie side by side in one buffer. H query heads share Hk
- * key/value heads in groups of H / Hk. Nothing crosses a document in any recipe but those with tensor-wide scales.
+ * base + t * stride + h * head_dim; strides are in elements, so Q, K and V may lie side by side in one buffer. H query
+ * heads share Hk key/value heads in groups of H / Hk. Nothing crosses a document in any recipe but those with
+ * tensor-wide scales.
  *
- * The CPU functions are the definition (readable first). They take FP32 values and round them to BF16 themselves, unless the recipe is
- * fp32; outputs are BF16-rounded floats, likewise. No function allocates, prints or exits; the caller gives a workspace.
+ * The CPU functions are the definition (readable first). They take FP32 values and round them to BF16 themselves,
+ * unless the recipe is fp32; outputs are BF16-rounded floats, likewise. No function allocates, prints or exits; the
+ * caller gives a workspace.
  */
 #ifndef ATTENTION_ATTENTION_H
 #define ATTENTION_ATTENTION_H
@@ -18,8 +20,8 @@
 #include "attention/recipe.h"
 #include "attention/status.h"
 
-#define TOKEN_BLOCK 32      /* tokens that share an operand's exponent */
-#define TILE        128     /* queries, keys of a tile */
+#define TOKEN_BLOCK  32  /* tokens that share an operand's exponent */
+#define TILE         128 /* queries, keys of a tile */
 #define HEAD_DIM_MAX 256
 
 struct attention_shape {
@@ -32,12 +34,12 @@ struct attention_shape {
 };
 
 struct attention_inputs {
-    const float *query, *key, *value;                    /* [total_tokens][H or Hk][head_dim] */
-    size_t query_stride, key_stride, value_stride;       /* elements from one token to the next */
+    const float *query, *key, *value;              /* [total_tokens][H or Hk][head_dim] */
+    size_t query_stride, key_stride, value_stride; /* elements from one token to the next */
 };
 
 struct attention_gradients {
-    float *query, *key, *value;                          /* dQ, dK, dV: every row is written */
+    float *query, *key, *value; /* dQ, dK, dV: every row is written */
     size_t query_stride, key_stride, value_stride;
 };
 
@@ -49,8 +51,8 @@ struct attention_random {
     uint32_t query_offset; /* added to token numbers: where this call's tokens begin in the step */
 };
 
-/* Intermediates of a call, for tests, inspect and the probe. Any pointer may be NULL. Each is [H][total_tokens][total_tokens], row =
- * query; only pairs of one document that the mask allows are written. */
+/* Intermediates of a call, for tests, inspect and the probe. Any pointer may be NULL. Each is
+ * [H][total_tokens][total_tokens], row = query; only pairs of one document that the mask allows are written. */
 struct attention_trace {
     float *probability_value; /* forward: what multiplied V, divided by l */
     float *probability;       /* backward: 2^(x - lse), unrounded */
@@ -64,7 +66,8 @@ struct attention_trace {
 /* Bytes either pass needs. Depends on the counts only, not on where documents begin. */
 size_t attention_workspace_bytes(const struct recipe *recipe, const struct attention_shape *shape);
 
-/* O [total_tokens][H][head_dim] and lse [H][total_tokens]: base 2, FP32, +inf for a row that sees no key (its O is 0). */
+/* O [total_tokens][H][head_dim] and lse [H][total_tokens]: base 2, FP32, +inf for a row that sees no key (its O is 0).
+ */
 enum attention_status attention_forward_cpu(const struct recipe *recipe, const struct attention_shape *shape,
                                             const struct documents *documents, const struct attention_inputs *inputs,
                                             float *output, size_t output_stride, float *lse, void *workspace,

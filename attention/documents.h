@@ -1,4 +1,5 @@
-/* documents.h: where the documents of a packed batch begin. Checked here once, on the host, when a batch is made; never trusted. */
+/* documents.h: where the documents of a packed batch begin. Checked here once, on the host, when a batch is made; never
+ * trusted. */
 #ifndef ATTENTION_DOCUMENTS_H
 #define ATTENTION_DOCUMENTS_H
 

@@ -1,7 +1,7 @@
 /* exponential.h: the base-2 exponentials attention can use (paper, sections 3.4 and 4.4).
  *
- * `exact` is the correctly shaped reference every recipe trains with; the polynomial may replace it in both passes; Schraudolph and
- * Mitchell-P are bit tricks for inference only.
+ * `exact` is the correctly shaped reference every recipe trains with; the polynomial may replace it in both passes;
+ * Schraudolph and Mitchell-P are bit tricks for inference only.
  */
 #ifndef ATTENTION_EXPONENTIAL_H
 #define ATTENTION_EXPONENTIAL_H

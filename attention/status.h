@@ -1,4 +1,5 @@
-/* status.h: what a call into attention/ can answer. Static text, as cuBLAS and NCCL do; nothing here exits or prints. */
+/* status.h: what a call into attention/ can answer. Static text, as cuBLAS and NCCL do; nothing here exits or prints.
+ */
 #ifndef ATTENTION_STATUS_H
 #define ATTENTION_STATUS_H
 

@@ -1,7 +1,8 @@
 /* batch.h: the tokens of one micro-batch, packed.
  *
- * `rows` sequences of `sequence_length` tokens lie one after the other. Each is cut into documents; no document crosses the end of a row,
- * so the documents of the batch simply follow each other. Attention, positions and the loss know documents only.
+ * `rows` sequences of `sequence_length` tokens lie one after the other. Each is cut into documents; no document crosses
+ * the end of a row, so the documents of the batch simply follow each other. Attention, positions and the loss know
+ * documents only.
  */
 #ifndef DATA_BATCH_H
 #define DATA_BATCH_H

@@ -1,8 +1,8 @@
 /* error.h: how every part but attention/ says what went wrong.
  *
- * A function that can fail returns bool (true: done) or a pointer (NULL: failed) and fills its caller's `struct error` with one message
- * that says what, where (file, offset, option), what was expected, what was found and what to do next. The message is printed once, by
- * main, behind "flamia: ". `code` is the process's exit status.
+ * A function that can fail returns bool (true: done) or a pointer (NULL: failed) and fills its caller's `struct error`
+ * with one message that says what, where (file, offset, option), what was expected, what was found and what to do next.
+ * The message is printed once, by main, behind "flamia: ". `code` is the process's exit status.
  */
 #ifndef DATA_ERROR_H
 #define DATA_ERROR_H
@@ -22,8 +22,9 @@ struct error {
     char text[512];
 };
 
-/* Formats a message into `error` (which may be NULL) and returns false, so that `return error_set(...)` reads well. A message that does
- * not fit is cut and ends in "...". */
-bool error_set(struct error *error, enum error_code code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* Formats a message into `error` (which may be NULL) and returns false, so that `return error_set(...)` reads well. A
+ * message that does not fit is cut and ends in "...". */
+bool error_set(struct error *error, enum error_code code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 #endif

@@ -1,10 +1,11 @@
 /* loader.h: batches in an order that is a pure function of (seed, epoch, index), made ahead of time by one thread.
  *
- * A sample is one row: tokens [i T, (i + 1) T) of the share of the stream that is read, cut at document starts. A document that is longer
- * than what is left of its row is cut; its pieces are documents of their own, from position 0. The last token of a piece predicts the
- * next token if that is the same document's; else its target is ignored. The tail that does not fill a row is left out and counted.
- * Samples are numbered globally: sample s is index s % rows of epoch s / rows, sent through a bijection of (seed, epoch) if shuffled. Rank r
- * of R takes rows r * rows_per_rank .. of each step's batch, so resuming at any step on any number of ranks goes on with the next unseen one.
+ * A sample is one row: tokens [i T, (i + 1) T) of the share of the stream that is read, cut at document starts. A
+ * document that is longer than what is left of its row is cut; its pieces are documents of their own, from position 0.
+ * The last token of a piece predicts the next token if that is the same document's; else its target is ignored. The
+ * tail that does not fill a row is left out and counted. Samples are numbered globally: sample s is index s % rows of
+ * epoch s / rows, sent through a bijection of (seed, epoch) if shuffled. Rank r of R takes rows r * rows_per_rank .. of
+ * each step's batch, so resuming at any step on any number of ranks goes on with the next unseen one.
  */
 #ifndef DATA_LOADER_H
 #define DATA_LOADER_H
@@ -21,8 +22,8 @@ struct loader_options {
     size_t vocabulary;      /* the model's: ids at or above are refused, naming the offset */
     uint64_t seed;
     bool shuffle;
-    bool wrap;              /* begin the next epoch when one ends; else loader_next says it is over */
-    uint64_t first_sample;  /* cursor: where to start */
+    bool wrap;             /* begin the next epoch when one ends; else loader_next says it is over */
+    uint64_t first_sample; /* cursor: where to start */
     void *(*allocate)(size_t bytes, void *context); /* NULL: malloc; page-locked memory on a GPU */
     void (*release)(void *memory, void *context);
     void *context;
@@ -37,8 +38,8 @@ void loader_destroy(struct loader *loader);
 size_t loader_rows(const struct loader *loader);
 size_t loader_dropped_tokens(const struct loader *loader);
 
-/* The next micro-batch; the loader owns it until the following call. NULL with error->code = ERROR_NONE at the end (wrap = false, the last
- * batch may have fewer rows), else an error. */
+/* The next micro-batch; the loader owns it until the following call. NULL with error->code = ERROR_NONE at the end
+ * (wrap = false, the last batch may have fewer rows), else an error. */
 const struct batch *loader_next(struct loader *loader, struct error *error);
 
 /* Image of `index` under the bijection of [0, count) that (seed, epoch) names. */

@@ -17,7 +17,8 @@ static uint64_t mix(uint64_t z)
 struct random_stream random_stream(uint64_t test)
 {
     const char *seed = getenv("CHECK_SEED"); /* the runner sets it when the caller did not */
-    return (struct random_stream){mix(strtoull(seed ? seed : "1", NULL, 0) + UINT64_C(0x9E3779B97F4A7C15) * (test + 1))};
+    return (struct random_stream){
+        mix(strtoull(seed ? seed : "1", NULL, 0) + UINT64_C(0x9E3779B97F4A7C15) * (test + 1))};
 }
 
 uint64_t random_bits(struct random_stream *stream)

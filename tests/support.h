@@ -6,7 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Random numbers: a generator per test, seeded from CHECK_SEED (fresh if unset; printed by the runner) and the test's own number. */
+/* Random numbers: a generator per test, seeded from CHECK_SEED (fresh if unset; printed by the runner) and the test's
+ * own number. */
 struct random_stream {
     uint64_t state;
 };

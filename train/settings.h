@@ -1,7 +1,7 @@
 /* settings.h: everything a command was asked to do, as plain data.
  *
- * The option table (options.h) fills it from, in rising order of precedence: defaults, preset, --config FILE, the command line. The
- * program's parts read it and never parse text themselves.
+ * The option table (options.h) fills it from, in rising order of precedence: defaults, preset, --config FILE, the
+ * command line. The program's parts read it and never parse text themselves.
  */
 #ifndef TRAIN_SETTINGS_H
 #define TRAIN_SETTINGS_H
@@ -15,7 +15,7 @@
 enum schedule_kind { SCHEDULE_COSINE, SCHEDULE_LINEAR, SCHEDULE_CONSTANT, SCHEDULE_WSD };
 enum nonfinite_policy { NONFINITE_STOP, NONFINITE_SKIP };
 
-#define SETTINGS_PATH 1024
+#define SETTINGS_PATH           1024
 #define SETTINGS_RECIPE_CHANGES 16
 
 struct settings {
@@ -40,7 +40,7 @@ struct settings {
     struct model_config model;
     double learning_rate;
     enum schedule_kind schedule;
-    int64_t warmup; /* steps */
+    int64_t warmup;               /* steps */
     double minimum_learning_rate; /* as a share of learning_rate */
     double decay_share;           /* WSD: last share of steps that decays */
     double beta1, beta2, epsilon, weight_decay, clip;
