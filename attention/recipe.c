@@ -7,11 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What all presets share: no rotation, exponents up, matching passes. */
-#define COMMON                                                                                                         \
-    .exponents = EXPONENT_BLOCK, .rule = SCALE_UP, .dscore_scale = DSCORE_BLOCK, .value_groups = VALUE_KEYED_DIAGONAL, \
-    .dquery = DQUERY_FP32, .delta = DELTA_QUANTIZED, .exponential = EXPONENTIAL_EXACT,                                 \
-    .exponential_backward = EXPONENTIAL_EXACT, .diagonal_forward = 128, .diagonal_backward = 128
+/* What all presets share. Everything else that is not written is the first value of its enum: block exponents rounded
+ * up, FP32 dQ, D from dP's dO, exact exponentials, no rotation. */
+#define COMMON .diagonal_forward = 128, .diagonal_backward = 128
 
 #define ALL_OPERANDS(format) .score = (format), .value = (format), .output_gradient = (format), .gradient = (format)
 
