@@ -13,6 +13,7 @@
 #include "data/error.h"
 
 struct dataset;
+struct shard;
 
 /* `documents` (raw bytes only): "none" (one document), "length:N" or "delimiter:HEX" (the delimiter's bytes, as hex,
  * end a document). A file whose header is a shard's is a shard; a folder means its *.bin in name order; anything else
@@ -41,7 +42,25 @@ bool dataset_read(const struct dataset *dataset, size_t first, size_t count, int
  */
 size_t dataset_starts(const struct dataset *dataset, size_t first, size_t count, int64_t *starts, size_t capacity);
 
-/* The share [begin, end) of the stream that part `part` of "90/5/5" names (0 train, 1 validation, 2 test). */
+/* True if all ids of [first, first + count) are below `vocabulary`; else the error names file, token and offset. Reads
+ * nothing if the data set's own vocabulary is not larger. */
+bool dataset_check_ids(const struct dataset *dataset, size_t first, size_t count, size_t vocabulary,
+                       struct error *error);
+
+/* Documents without a token: counted here, left out everywhere else. */
+size_t dataset_empty_documents(const struct dataset *dataset);
+
+/* Files the set is made of, in order, and what each holds; for `flamia data`. NULL `shard`: raw bytes. */
+struct dataset_file {
+    const char *path;
+    const struct shard *shard;
+    size_t first, tokens; /* its share of the stream */
+};
+size_t dataset_files(const struct dataset *dataset);
+struct dataset_file dataset_file(const struct dataset *dataset, size_t index);
+
+/* The share [begin, end) of the stream that part `part` of "90/5/5" names (0 train, 1 validation, 2 test). Shares
+ * are per cent with at most three decimals and sum to 100; missing ones are empty. */
 bool dataset_split(const struct dataset *dataset, const char *split, int part, size_t *begin, size_t *end,
                    struct error *error);
 
