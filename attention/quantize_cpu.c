@@ -155,13 +155,10 @@ static uint32_t largest_finite(const float *x, size_t count)
 
 /* ---- filling the outputs; any but `values` may be missing ---- */
 
-static void put_codes(const struct tile_task *task, size_t first, size_t count, uint8_t (*code_of)(float),
-                      const float *rounded)
+static void put_codes(uint8_t *codes, size_t first, size_t count, uint8_t (*code_of)(float), const float *rounded)
 {
-    if (task->out.codes) {
-        for (size_t i = 0; i < count; i++) {
-            task->out.codes[first + i] = code_of(rounded[i]);
-        }
+    for (size_t i = 0; codes && i < count; i++) {
+        codes[first + i] = code_of(rounded[i]);
     }
 }
 
@@ -192,7 +189,7 @@ static void encode_e4m3_span(const struct tile_task *task, size_t first, size_t 
         rounded[i] = e4m3_round(task->x[first + i] * down);
         task->out.values[first + i] = rounded[i] * up;
     }
-    put_codes(task, first, count, e4m3_code_of, rounded);
+    put_codes(task->out.codes, first, count, e4m3_code_of, rounded);
 }
 
 /* One exponent for `block` tokens at a time: 32, or 1. */
@@ -227,7 +224,7 @@ static void encode_e4m3_tensor(const struct tile_task *task)
             rounded[i] = scale == 0 ? 0.0f : e4m3_round(task->x[first + i] / scale);
             task->out.values[first + i] = rounded[i] * scale;
         }
-        put_codes(task, first, task->head_dim, e4m3_code_of, rounded);
+        put_codes(task->out.codes, first, task->head_dim, e4m3_code_of, rounded);
     }
 }
 
@@ -250,7 +247,7 @@ static void encode_e2m1_key(const struct tile_task *task)
             rounded[i] = e2m1_round(task->x[first + i] * down);
             task->out.values[first + i] = rounded[i] * up;
         }
-        put_codes(task, first, task->head_dim, e2m1_code_of, rounded);
+        put_codes(task->out.codes, first, task->head_dim, e2m1_code_of, rounded);
         put_exponent(task, row, 1, e8m0_encode(e));
     }
 }
@@ -288,7 +285,7 @@ static void encode_nvfp4_channel(const struct tile_task *task)
                 rounded[i] = nvfp4_round(x[channel + i], down, scale);
                 task->out.values[first + i] = rounded[i] * scale * up;
             }
-            put_codes(task, first, GROUP, e2m1_code_of, rounded);
+            put_codes(task->out.codes, first, GROUP, e2m1_code_of, rounded);
         }
     }
 }
@@ -314,8 +311,8 @@ static void encode_nvfp4_rows(const struct tile_task *task, size_t row, size_t r
             rounded[i] = isnan(scale[i]) ? 0.0f : nvfp4_round(task->x[first + i], down[i], scale[i]);
             task->out.values[first + i] = rounded[i] * scale[i] * up[i];
         }
-        put_codes(task, first, head_dim, e2m1_code_of, rounded);
-        put_codes(&(struct tile_task){.out.codes = task->out.scales}, first, head_dim, e4m3_code_of, scale);
+        put_codes(task->out.codes, first, head_dim, e2m1_code_of, rounded);
+        put_codes(task->out.scales, first, head_dim, e4m3_code_of, scale);
     }
 }
 
