@@ -6,6 +6,7 @@
  * tail that does not fill a row is left out and counted. Samples are numbered globally: sample s is index s % rows of
  * epoch s / rows, sent through a bijection of (seed, epoch) if shuffled. Rank r of R takes rows r * rows_per_rank .. of
  * each step's batch, so resuming at any step on any number of ranks goes on with the next unseen one.
+ * A step of more rows than an epoch has takes some of them again, from the next epoch's order.
  */
 #ifndef DATA_LOADER_H
 #define DATA_LOADER_H

@@ -1,8 +1,8 @@
 /* order.c: the order of samples, a bijection of [0, count) that needs no memory and no state.
  *
  * A Feistel network permutes the numbers of an even number of bits, the fewest that hold `count`; an image outside [0,
- * count) is sent through again until it falls inside (cycle walking). That is a bijection of [0, count), and takes four
- * rounds of the network on average at worst, as the domain is less than four times `count` (16 for counts below 5).
+ * count) is sent through again until it falls inside (cycle walking). That is a bijection of [0, count), and takes at
+ * most four passes on average, as the network's domain is at most four times `count`.
  */
 #include <stddef.h>
 
