@@ -67,6 +67,21 @@ FORMAT_FUNCTION float bf16_round(float x)
     return float_from_bits((u & 0x7FFFFFFFu) > 0x7F800000u ? 0x7FFF0000u : rounded);
 }
 
+/* ---- FP16 ---- */
+
+/* Nearest half-precision value; beyond 65504 (after rounding) infinite, as the hardware's reductions are. */
+FORMAT_FUNCTION float f16_round(float x)
+{
+    const uint32_t u = float_to_bits(x);
+    const uint32_t magnitude = u & 0x7FFFFFFFu;
+    const uint32_t normal = (magnitude + 0xFFFu + ((magnitude >> 13) & 1u)) & 0xFFFFE000u;
+    const float a = float_from_bits(magnitude);
+    const float small = (a + 0.75f) - 0.75f; /* last bit 2^-24 */
+    const uint32_t chosen = a < 0x1p-14f ? float_to_bits(small) : normal;
+    const uint32_t clamped = chosen > 0x477FE000u ? 0x7F800000u : chosen; /* 65504 */
+    return float_from_bits((u & 0x80000000u) | (magnitude > 0x7F800000u ? 0x7FC00000u : clamped));
+}
+
 /* ---- E4M3 ---- */
 
 /* Nearest E4M3 value. Below 2^-6 the step is 2^-9: adding and subtracting 1.5 * 2^14, whose last bit is worth 2^-9,
