@@ -95,30 +95,48 @@ static void nvfp4_along_keys(float *x, size_t rows, size_t columns)
     }
 }
 
-/* Stochastic E2M1 of a / b with a in [0, 6]: up with the probability of the fraction. */
-static float e2m1_stochastic(float x, float uniform)
+/* E2M1 rounded up with the probability of the fraction: the step is 0.5 below 2, 1 below 4, else 2. NaN stays NaN.
+ * Compares magnitudes as integers, so that the loop around it vectorises. */
+static inline float e2m1_stochastic(float x, float uniform)
 {
-    const float a = fminf(fabsf(x), E2M1_MAX);
-    const float step = a < 2.0f ? 0.5f : a < 4.0f ? 1.0f : 2.0f;
-    const float low = floorf(a / step) * step;
-    const float rounded = uniform < (a - low) / step ? low + step : low;
-    return copysignf(rounded, x);
+    const uint32_t bits = magnitude(x), at_most_6 = bits > 0x40C00000u ? 0x40C00000u : bits;
+    const uint32_t step = at_most_6 < 0x40000000u ? 0x3F000000u : at_most_6 < 0x40800000u ? 0x3F800000u : 0x40000000u;
+    const uint32_t inverse = 0x7F000000u - step; /* of a power of two: exact */
+    const float steps = float_from_bits(at_most_6) * float_from_bits(inverse), whole = (float)(int32_t)steps;
+    const float up = uniform < steps - whole ? 1.0f : 0.0f;
+    const uint32_t rounded = float_to_bits((whole + up) * float_from_bits(step));
+    return float_from_bits((float_to_bits(x) & ~MAGNITUDE_MASK) | (bits > INFINITY_BITS ? bits : rounded));
 }
 
+#define ROW_BLOCKS (TILE / 4 + 1) /* Philox blocks of four keys that touch a tile's row, whatever its first key */
+
 /* 128 uniform numbers for one query row of a tile: counter (query, key / 4, head, layer), word key % 4, key = (seed,
- * step). */
+ * step). The same as philox4x32_10 block by block, with the rounds outside so that the blocks of a row run side by
+ * side. */
 static void row_uniforms(const struct tile_place *place, uint32_t row, float *uniform)
 {
-    const uint32_t first = place->key / 4, skip = place->key % 4;
-    float words[TILE + 4];
-    for (uint32_t block = 0; block < TILE / 4 + 1; block++) {
-        const struct philox_block random = philox4x32_10((uint32_t)place->seed, (uint32_t)place->step,
-                                                         place->query + row, first + block, place->head, place->layer);
+    uint32_t counter[4][ROW_BLOCKS + 15];
+    float words[4 * ROW_BLOCKS];
+    for (uint32_t block = 0; block < ROW_BLOCKS; block++) {
+        counter[0][block] = place->query + row;
+        counter[1][block] = place->key / 4 + block;
+        counter[2][block] = place->head;
+        counter[3][block] = place->layer;
+    }
+    uint32_t key0 = (uint32_t)place->seed, key1 = (uint32_t)place->step;
+    for (int round = 0; round < 10; round++) {
+        for (uint32_t block = 0; block < ROW_BLOCKS; block++) {
+            philox_round(&counter[0][block], &counter[1][block], &counter[2][block], &counter[3][block], key0, key1);
+        }
+        key0 += PHILOX_KEY0_STEP;
+        key1 += PHILOX_KEY1_STEP;
+    }
+    for (uint32_t block = 0; block < ROW_BLOCKS; block++) {
         for (uint32_t word = 0; word < 4; word++) {
-            words[block * 4 + word] = philox_uniform(random.word[word]);
+            words[block * 4 + word] = philox_uniform(counter[word][block]);
         }
     }
-    memcpy(uniform, words + skip, TILE * sizeof *uniform);
+    memcpy(uniform, words + place->key % 4, TILE * sizeof *uniform);
 }
 
 /* One group of up to 16 queries, all keys. */
