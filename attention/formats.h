@@ -98,7 +98,7 @@ FORMAT_FUNCTION float e4m3_round(float x)
     return float_from_bits((u & 0x80000000u) | (magnitude > 0x7F800000u ? 0x7FC00000u : clamped));
 }
 
-/* Code of a value that is an E4M3 value already (or NaN). */
+/* Code of a value that is an E4M3 value already; 0x7F for NaN of either sign. */
 FORMAT_FUNCTION uint8_t e4m3_code_of(float value)
 {
     const uint32_t u = float_to_bits(value);
@@ -107,7 +107,7 @@ FORMAT_FUNCTION uint8_t e4m3_code_of(float value)
     const uint32_t normal = (magnitude >> 20) - (120u << 3);
     const float scaled = float_from_bits(magnitude) * 512.0f;
     const uint32_t small = magnitude < 0x3C800000u ? (uint32_t)scaled : 0u;
-    return (uint8_t)(sign | (magnitude > 0x7F800000u ? 0x7Fu : magnitude < 0x3C800000u ? small : normal));
+    return (uint8_t)(magnitude > 0x7F800000u ? 0x7Fu : sign | (magnitude < 0x3C800000u ? small : normal));
 }
 
 FORMAT_FUNCTION uint8_t e4m3_encode(float x)
