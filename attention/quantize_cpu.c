@@ -162,10 +162,11 @@ static void put_codes(uint8_t *codes, size_t first, size_t count, uint8_t (*code
     }
 }
 
-static void put_nan(const struct tile_task *task, size_t first, size_t count)
+/* A block that is all NaN or all zero: codes 0, whatever signs its zeros have. */
+static void put_constant(const struct tile_task *task, size_t first, size_t count, float value)
 {
     for (size_t i = 0; i < count; i++) {
-        task->out.values[first + i] = NAN;
+        task->out.values[first + i] = value;
     }
     if (task->out.codes) {
         memset(task->out.codes + first, 0, count);
@@ -199,9 +200,9 @@ static void encode_e4m3(const struct tile_task *task, size_t block)
         const size_t rows = task->rows - row < block ? task->rows - row : block;
         const size_t first = row * task->head_dim, count = rows * task->head_dim;
         const uint32_t amax = largest(task->x + first, count);
-        if (amax >= INFINITY_BITS) {
-            put_nan(task, first, count);
-            put_exponent(task, row, rows, E8M0_NAN);
+        if (amax == 0 || amax >= INFINITY_BITS) {
+            put_constant(task, first, count, amax == 0 ? 0.0f : NAN);
+            put_exponent(task, row, rows, amax == 0 ? e8m0_encode(EXPONENT_ZERO) : E8M0_NAN);
             continue;
         }
         const int e = scale_exponent_e4m3(float_from_bits(amax), task->rule);
@@ -216,7 +217,7 @@ static void encode_e4m3_tensor(const struct tile_task *task)
     for (size_t row = 0; row < task->rows; row++) {
         const size_t first = row * task->head_dim;
         if (isnan(scale)) {
-            put_nan(task, first, task->head_dim);
+            put_constant(task, first, task->head_dim, NAN);
             continue;
         }
         float rounded[HEAD_DIM_MAX];
@@ -235,9 +236,9 @@ static void encode_e2m1_key(const struct tile_task *task)
     for (size_t row = 0; row < task->rows; row++) {
         const size_t first = row * task->head_dim;
         const uint32_t amax = largest(task->x + first, task->head_dim);
-        if (amax >= INFINITY_BITS) {
-            put_nan(task, first, task->head_dim);
-            put_exponent(task, row, 1, E8M0_NAN);
+        if (amax == 0 || amax >= INFINITY_BITS) {
+            put_constant(task, first, task->head_dim, amax == 0 ? 0.0f : NAN);
+            put_exponent(task, row, 1, amax == 0 ? e8m0_encode(EXPONENT_ZERO) : E8M0_NAN);
             continue;
         }
         const int e = scale_exponent_e2m1(float_from_bits(amax), SCALE_UP);
@@ -277,7 +278,7 @@ static void encode_nvfp4_channel(const struct tile_task *task)
                 memset(task->out.scales + first, e4m3_code_of(scale), GROUP);
             }
             if (isnan(scale)) {
-                put_nan(task, first, GROUP);
+                put_constant(task, first, GROUP, NAN);
                 continue;
             }
             float rounded[GROUP];

@@ -21,7 +21,7 @@ static bool parse_length(struct bytes_documents *documents, const char *text, st
     documents->rule = BYTES_LENGTH;
     documents->length = 0;
     for (const char *c = text; *c; c++) {
-        if (*c < '0' || *c > '9' || documents->length > (INT64_MAX - 9) / 10) {
+        if (*c < '0' || *c > '9' || documents->length > (INT64_MAX - (*c - '0')) / 10) {
             return error_set(error, ERROR_USAGE,
                              "documents \"length:%.40s\": expected a number of bytes from 1 to 2^63 - 1", text);
         }

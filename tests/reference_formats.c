@@ -102,7 +102,8 @@ double reference_fp16(double x)
 
 int reference_exponent_up(double amax, double top)
 {
-    int e = -127;
+    const int start = amax == 0 ? -127 : ilogb(amax) - 13; /* below the answer for any top up to 2^12 */
+    int e = start < -127 ? -127 : start;
     while (amax > ldexp(top, e)) {
         e++;
     }
