@@ -7,6 +7,11 @@
 
 #include "attention/quantize.h"
 
+float hadamard_normal(size_t head_dim)
+{
+    return (float)(1.0 / sqrt((double)head_dim));
+}
+
 void hadamard_rotate(float *x, size_t head_dim)
 {
     for (size_t stride = 1; stride < head_dim; stride *= 2) {
@@ -18,7 +23,7 @@ void hadamard_rotate(float *x, size_t head_dim)
             }
         }
     }
-    const float normal = (float)(1.0 / sqrt((double)head_dim));
+    const float normal = hadamard_normal(head_dim);
     for (size_t i = 0; i < head_dim; i++) {
         x[i] *= normal;
     }

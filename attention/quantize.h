@@ -60,5 +60,6 @@ void quantize_operand_cpu(const struct recipe *recipe, enum operand_role role, c
 /* x[0..head_dim) rotated in place: Sylvester order, FP32 butterflies, one multiply by fl32(1/sqrt(head_dim)). Its own
  * inverse. Not rounded. head_dim is a power of two. */
 void hadamard_rotate(float *x, size_t head_dim);
+float hadamard_normal(size_t head_dim); /* fl32(1/sqrt(head_dim)) */
 
 #endif

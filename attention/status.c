@@ -20,6 +20,8 @@ const char *attention_status_text(enum attention_status status)
         return "attention: the workspace is missing or smaller than attention_workspace_bytes says";
     case ATTENTION_INFERENCE_ONLY:
         return "attention: this exponential is for inference only, there is no backward for it";
+    case ATTENTION_DEVICE:
+        return "attention: the GPU refused a launch or a copy";
     case ATTENTION_STATUS_COUNT:
         break;
     }

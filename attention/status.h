@@ -11,6 +11,7 @@ enum attention_status {
     ATTENTION_BAD_STRIDE,     /* a row stride smaller than the row, or a null pointer */
     ATTENTION_WORKSPACE,      /* the workspace is smaller than attention_workspace_bytes says */
     ATTENTION_INFERENCE_ONLY, /* the recipe's exponential has no backward */
+    ATTENTION_DEVICE,         /* the GPU refused a launch or a copy */
     ATTENTION_STATUS_COUNT,
 };
 
