@@ -43,8 +43,7 @@ static size_t role_heads(enum operand_role role, const struct attention_shape *s
     return tensor == TENSOR_QUERY || tensor == TENSOR_DOUTPUT ? shape->heads : shape->kv_heads;
 }
 
-/* The first role in use whose image serves this one: itself, if there is none before it. */
-static enum operand_role image_of(enum operand_role role, unsigned roles, const struct recipe *recipe)
+enum operand_role operand_image_role(enum operand_role role, unsigned roles, const struct recipe *recipe)
 {
     for (enum operand_role other = 0; other < role; other++) {
         if ((roles >> other & 1) && operand_tensor(other) == operand_tensor(role) &&
@@ -64,7 +63,7 @@ void operand_set_carve(struct operand_set *set, unsigned roles, const struct rec
         if (!(roles >> role & 1)) {
             continue;
         }
-        const enum operand_role image = image_of(role, roles, recipe);
+        const enum operand_role image = operand_image_role(role, roles, recipe);
         const size_t rows = role_heads(role, shape) * shape->total_tokens;
         set->owner[role] = image == role;
         if (image != role) {

@@ -29,6 +29,9 @@ struct operand_set {
 enum operand_tensor { TENSOR_QUERY, TENSOR_KEY, TENSOR_VALUE, TENSOR_DOUTPUT };
 enum operand_tensor operand_tensor(enum operand_role role);
 
+/* The first role of `roles` whose image serves this one: itself, if there is none before it. */
+enum operand_role operand_image_role(enum operand_role role, unsigned roles, const struct recipe *recipe);
+
 void operand_set_carve(struct operand_set *set, unsigned roles, const struct recipe *recipe,
                        const struct attention_shape *shape, struct arena *arena);
 
