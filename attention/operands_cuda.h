@@ -5,7 +5,7 @@
 #ifndef ATTENTION_OPERANDS_CUDA_H
 #define ATTENTION_OPERANDS_CUDA_H
 
-#include "attention/quantize_cuda.cuh"
+#include "attention/quantize_cuda.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -42,6 +42,11 @@ enum attention_status operands_cuda_begin(struct operands_cuda *operands, const 
 enum attention_status operands_cuda_fill(const struct operands_cuda *operands, const struct recipe *recipe,
                                          const struct attention_shape *shape, const struct attention_schedule *schedule,
                                          const struct attention_inputs_cuda *inputs, const struct doutput_job *doutput,
+                                         attention_stream stream);
+
+/* The scales of a 16-bit dQ, into operands->dquery_scale. */
+enum attention_status dquery_scales_cuda(const struct recipe *recipe, const struct attention_shape *shape,
+                                         const struct attention_schedule *schedule, const struct operands_cuda *operands,
                                          attention_stream stream);
 
 #ifdef __cplusplus

@@ -4,11 +4,12 @@
  * representation asked for. Warp w owns rows 16 w .. 16 w + 15, which is also group w of 16 along tokens. A lane holds head_dim / 32
  * neighbouring channels. Built without FMA contraction: the order and rounding of every operation is part of the contract.
  */
-#include "attention/quantize_cuda.cuh"
+#include "attention/quantize_cuda.h"
 
 #include "attention/formats.h"
 #include "attention/launch.cuh"
 #include "attention/mma.cuh"
+#include "attention/rotate.cuh"
 #include "attention/scale_forms.h"
 
 #define WARPS         8
@@ -17,42 +18,12 @@
 #define GROUP         16
 #define INFINITY_BITS 0x7F800000u
 #define NAN_BITS      0x7FC00000u
-#define ALL_LANES     0xFFFFFFFFu
 
 /* ---- one row in a warp's registers ---- */
 
 static __device__ __forceinline__ uint32_t magnitude_bits(float x)
 {
     return float_to_bits(x) & 0x7FFFFFFFu;
-}
-
-/* Sylvester order: strides 1 .. head_dim / 2; the lower index keeps a + b, the upper a - b. */
-template <int head_dim> static __device__ void rotate(float (&x)[head_dim / 32], int lane, float normal)
-{
-    constexpr int per_lane = head_dim / 32;
-#pragma unroll
-    for (int stride = 1; stride < per_lane; stride *= 2) {
-#pragma unroll
-        for (int i = 0; i < per_lane; i++) {
-            if ((i & stride) == 0) {
-                const float a = x[i], b = x[i + stride];
-                x[i] = __fadd_rn(a, b);
-                x[i + stride] = __fadd_rn(a, -b);
-            }
-        }
-    }
-#pragma unroll
-    for (int distance = 1; distance < 32; distance *= 2) {
-#pragma unroll
-        for (int i = 0; i < per_lane; i++) {
-            const float other = __shfl_xor_sync(ALL_LANES, x[i], distance);
-            x[i] = (lane & distance) == 0 ? __fadd_rn(x[i], other) : __fadd_rn(other, -x[i]);
-        }
-    }
-#pragma unroll
-    for (int i = 0; i < per_lane; i++) {
-        x[i] = __fmul_rn(x[i], normal);
-    }
 }
 
 template <int head_dim>
@@ -65,7 +36,7 @@ static __device__ void load_row(const struct quantize_job &job, size_t token, ui
         x[i] = bf16_decode(from[i]);
     }
     if (job.rotate) {
-        rotate<head_dim>(x, lane, job.normal);
+        rotate_row<head_dim>(x, lane, job.normal);
 #pragma unroll
         for (int i = 0; i < per_lane; i++) {
             x[i] = bf16_round(x[i]);

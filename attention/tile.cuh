@@ -9,7 +9,9 @@
 #include "attention/formats.h"
 #include "attention/mma.cuh"
 
+#ifndef ALL_LANES
 #define ALL_LANES 0xFFFFFFFFu
+#endif
 
 template <int head_dim> static __device__ __forceinline__ uint16_t *tile_chunk(uint16_t *tile, int row, int chunk)
 {

@@ -1,8 +1,12 @@
-/* quantize_cuda.cuh: how one tensor's quantization is described to its kernel. For attention/ only. */
-#ifndef ATTENTION_QUANTIZE_CUDA_CUH
-#define ATTENTION_QUANTIZE_CUDA_CUH
+/* quantize_cuda.h: how one tensor's quantization is described to its kernel. For attention/ only. */
+#ifndef ATTENTION_QUANTIZE_CUDA_H
+#define ATTENTION_QUANTIZE_CUDA_H
 
 #include "attention/attention_cuda.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 #define QUANTIZE_OUTPUTS 3 /* most representations of one tensor */
 
@@ -32,5 +36,9 @@ struct quantize_job {
 
 /* Fills a job for `roles` of one tensor (same rotation). Outputs' buffers are the caller's. */
 enum attention_status quantize_launch(const struct quantize_job *job, size_t head_dim, attention_stream stream);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif
