@@ -14,6 +14,7 @@ struct entry {
 };
 
 static const struct entry entries[] = {
+    {COMMAND_DATA, command_data},
     {COMMAND_COUNT, NULL}, /* the end */
 };
 
