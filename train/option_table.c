@@ -70,7 +70,7 @@ static const struct option table[] = {
      .heading = "Model", .help = "key and value heads; divides --heads; 0: as many"},
     {"head-dim", OPTION_INTEGER, TRAIN, RANGE(model.head_dim, 0, 256), .initial = "0", .value = "N", .heading = "Model",
      .help = "channels of a head, a multiple of 16; 0: width / heads"},
-    {"ffn", OPTION_INTEGER, TRAIN, RANGE(model.ffn, 0, EXTENT_MAX), .initial = "0", .value = "N", .heading = "Model",
+    {"ffn", OPTION_INTEGER, TRAIN, RANGE(model.ffn, 0, 4 * EXTENT_MAX), .initial = "0", .value = "N", .heading = "Model",
      .help = "hidden width of the MLP; 0: 4 width (gpt2), 8/3 width rounded up to a multiple of 64 (llama)"},
     {"vocabulary", OPTION_INTEGER, TRAIN, RANGE(model.vocabulary, 1, EXTENT_MAX), .initial = "256", .value = "N",
      .heading = "Model", .help = "token ids are below it"},
