@@ -78,10 +78,10 @@ bool step_add(struct step_work *work, const struct batch *batch, struct error *e
 }
 
 /* Says what is not finite: a weight if one is, else `what`, else a gradient's tensor. */
-static void blame(const struct network *network, const float *gradients, const char *what, struct step_outcome *outcome)
+static void blame(struct network *network, const float *gradients, const char *what, struct step_outcome *outcome)
 {
     const struct parameter_table *table = network_table(network);
-    const struct parameter *weight = parameter_nonfinite(table, network_parameters((struct network *)network));
+    const struct parameter *weight = parameter_nonfinite(table, network_parameters(network));
     const struct parameter *gradient = gradients ? parameter_nonfinite(table, gradients) : NULL;
     outcome->finite = false;
     outcome->weights_broken = weight != NULL;
