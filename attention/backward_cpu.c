@@ -47,7 +47,7 @@ struct backward {
     float *dkey, *dvalue;  /* [kv_heads][total_tokens][head_dim] */
     struct work_item *items;
     struct pair_tile *scratch; /* [threads] */
-    int tensor_exponent;
+    float tensor_scale;        /* DSCORE_TENSOR only */
     float factor;
 };
 
@@ -292,7 +292,7 @@ static void visit_pair(const struct backward *backward, struct pair_tile *tile, 
         random->seed,         random->step, token + (uint32_t)pair->query, token + (uint32_t)pair->key,
         (uint32_t)pair->head, random->layer};
     dscore_quantize(recipe, tile->dscore, tile->dscore_key, pair->rows, pair->columns, exponents ? tile->fold : NULL,
-                    backward->tensor_exponent, &place);
+                    backward->tensor_scale, &place);
     copy_trace(backward, trace->dscore_query, tile->dscore, pair);
     copy_trace(backward, trace->dscore_key, tile->dscore_key, pair);
     add_dquery(backward, tile, pair, role);
@@ -394,7 +394,7 @@ static void prepare(struct backward *backward, const struct documents *documents
                           output_stride, backward->delta);
     }
     if (recipe->dscore == DSCORE_E4M3 && recipe->dscore_scale == DSCORE_TENSOR) {
-        backward->tensor_exponent = dscore_exponent(recipe, prepass(backward, count, false));
+        backward->tensor_scale = dscore_tensor_scale(prepass(backward, count, false));
     }
     if (backward->dquery_scale) {
         dquery_scales(recipe, shape, documents, images[ROLE_DOUTPUT_DPROBABILITY], images[ROLE_VALUE_DPROBABILITY],

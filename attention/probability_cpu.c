@@ -262,10 +262,29 @@ void probability_quantize_dvalue(const struct recipe *recipe, float *p, size_t r
 
 /* ---- dS ---- */
 
-int dscore_exponent(const struct recipe *recipe, uint32_t amax_bits)
+float dscore_tensor_scale(uint32_t amax_bits)
 {
-    const float amax = float_from_bits(amax_bits < INFINITY_BITS ? amax_bits : INFINITY_BITS - 1);
-    return scale_exponent_e4m3(amax, recipe->rule);
+    return amax_bits >= INFINITY_BITS ? NAN : float_from_bits(amax_bits) / E4M3_MAX;
+}
+
+/* One FP32 scale for the whole call; if anything in it was not finite, all of it is NaN. */
+static void round_tensor(float *x, size_t rows, size_t columns, float scale)
+{
+    const float divisor = scale == 0 ? 1.0f : scale;
+    for (size_t r = 0; r < rows; r++) {
+        for (size_t j = 0; j < columns; j++) {
+            x[r * TILE + j] = e4m3_round(x[r * TILE + j] / divisor) * scale;
+        }
+    }
+}
+
+static void fill_block(float *x, size_t rows, size_t columns, float value)
+{
+    for (size_t r = 0; r < rows; r++) {
+        for (size_t j = 0; j < columns; j++) {
+            x[r * TILE + j] = value;
+        }
+    }
 }
 
 static void round_block(float *x, size_t rows, size_t columns, int e)
@@ -292,13 +311,16 @@ static void round_blocks(const struct recipe *recipe, float *x, size_t rows, siz
                 const uint32_t m = largest(block + r * TILE, block_columns);
                 amax = m > amax ? m : amax;
             }
-            round_block(block, block_rows, block_columns, dscore_exponent(recipe, amax));
+            if (amax >= INFINITY_BITS) { /* as an operand's block: exponent byte 255 */
+                fill_block(block, block_rows, block_columns, NAN);
+                continue;
+            }
+            round_block(block, block_rows, block_columns, scale_exponent_e4m3(float_from_bits(amax), recipe->rule));
         }
     }
 }
 
-static void dscore_quantize_e4m3(const struct recipe *recipe, float *x, size_t rows, size_t columns,
-                                 int tensor_exponent)
+static void dscore_quantize_e4m3(const struct recipe *recipe, float *x, size_t rows, size_t columns, float tensor_scale)
 {
     switch (recipe->dscore_scale) {
     case DSCORE_BLOCK:
@@ -311,7 +333,7 @@ static void dscore_quantize_e4m3(const struct recipe *recipe, float *x, size_t r
         round_blocks(recipe, x, rows, columns, TILE, TILE);
         return;
     case DSCORE_TENSOR:
-        round_block(x, rows, columns, tensor_exponent);
+        round_tensor(x, rows, columns, tensor_scale);
         return;
     case DSCORE_FIXED:
         round_block(x, rows, columns, recipe->dscore_exponent);
@@ -320,7 +342,7 @@ static void dscore_quantize_e4m3(const struct recipe *recipe, float *x, size_t r
 }
 
 void dscore_quantize(const struct recipe *recipe, float *dscore, float *dscore_key, size_t rows, size_t columns,
-                     const uint8_t *fold, int tensor_exponent, const struct tile_place *place)
+                     const uint8_t *fold, float tensor_scale, const struct tile_place *place)
 {
     switch (recipe->dscore) {
     case DSCORE_FP32:
@@ -329,7 +351,7 @@ void dscore_quantize(const struct recipe *recipe, float *dscore, float *dscore_k
         round_bf16(dscore, rows, columns);
         break;
     case DSCORE_E4M3:
-        dscore_quantize_e4m3(recipe, dscore, rows, columns, tensor_exponent);
+        dscore_quantize_e4m3(recipe, dscore, rows, columns, tensor_scale);
         break;
     case DSCORE_E2M1:
         nvfp4_along_keys_folded(dscore, rows, columns, fold);

@@ -24,11 +24,11 @@ struct tile_place {
 };
 
 /* dS of dQ in `dscore`, dS of dK in `dscore_key`; both hold the same unquantized dS on entry. `fold` as above, for dQ
- * only. `tensor_exponent` serves DSCORE_TENSOR. */
+ * only. `tensor_scale` serves DSCORE_TENSOR. */
 void dscore_quantize(const struct recipe *recipe, float *dscore, float *dscore_key, size_t rows, size_t columns,
-                     const uint8_t *fold, int tensor_exponent, const struct tile_place *place);
+                     const uint8_t *fold, float tensor_scale, const struct tile_place *place);
 
-/* Exponent of an E4M3 dS whose largest magnitude has these bits, by the recipe's rule. */
-int dscore_exponent(const struct recipe *recipe, uint32_t amax_bits);
+/* fl32(amax / 448) of the call's dS, NaN if that is not finite. */
+float dscore_tensor_scale(uint32_t amax_bits);
 
 #endif

@@ -71,7 +71,7 @@ void case_forward(struct attention_case *c, const struct recipe *recipe)
         attention_forward_cpu(recipe, &c->shape, &c->documents, &inputs, c->output, inputs.query_stride, c->lse,
                               workspace, bytes, c->traced ? &c->trace : NULL);
     free(workspace);
-    ck_assert_msg(status == ATTENTION_OK, "%s forward: %s", recipe->name, attention_status_text(status));
+    expect(status == ATTENTION_OK, "%s forward: %s", recipe->name, attention_status_text(status));
 }
 
 void case_backward(struct attention_case *c, const struct recipe *recipe)
@@ -85,7 +85,7 @@ void case_backward(struct attention_case *c, const struct recipe *recipe)
         recipe, &c->shape, &c->documents, &inputs, c->output, inputs.query_stride, c->lse, c->output_gradient,
         inputs.query_stride, &c->random, &gradients, workspace, bytes, c->traced ? &c->trace : NULL);
     free(workspace);
-    ck_assert_msg(status == ATTENTION_OK, "%s backward: %s", recipe->name, attention_status_text(status));
+    expect(status == ATTENTION_OK, "%s backward: %s", recipe->name, attention_status_text(status));
 }
 
 void case_run(struct attention_case *c, const struct recipe *recipe)
@@ -133,8 +133,8 @@ struct attention_case case_copy(const struct attention_case *c)
 static void expect_bits(const float *x, const float *y, size_t count, const char *what, size_t document)
 {
     for (size_t i = 0; i < count; i++) {
-        ck_assert_msg(memcmp(x + i, y + i, sizeof *x) == 0, "%s of document %zu: element %zu is %.9g, alone %.9g", what,
-                      document, i, (double)x[i], (double)y[i]);
+        expect(memcmp(x + i, y + i, sizeof *x) == 0, "%s of document %zu: element %zu is %.9g, alone %.9g", what,
+               document, i, (double)x[i], (double)y[i]);
     }
 }
 
@@ -187,11 +187,11 @@ void case_free(struct attention_case *c)
 struct recipe recipe_with(const char *preset, const char *const *assignments)
 {
     const struct recipe *found = recipe_find(preset);
-    ck_assert_msg(found != NULL, "there is no preset %s", preset);
+    expect(found != NULL, "there is no preset %s", preset);
     struct recipe recipe = *found;
     for (; assignments && *assignments; assignments++) {
         char message[256] = "";
-        ck_assert_msg(recipe_set(&recipe, *assignments, message, sizeof message), "%s: %s", *assignments, message);
+        expect(recipe_set(&recipe, *assignments, message, sizeof message), "%s: %s", *assignments, message);
     }
     return recipe;
 }

@@ -15,7 +15,7 @@ static float from_bits(uint32_t bits)
 
 static void expect_code(float x, unsigned found, unsigned expected, const char *format)
 {
-    ck_assert_msg(found == expected, "%s of %a: code 0x%02x, expected 0x%02x", format, (double)x, found, expected);
+    expect(found == expected, "%s of %a: code 0x%02x, expected 0x%02x", format, (double)x, found, expected);
 }
 
 static void expect_all_codes(float x)
@@ -118,15 +118,15 @@ START_TEST(every_code_decodes_and_encodes_back)
     for (unsigned code = 0; code < 256; code++) {
         const float value = e4m3_decode((uint8_t)code);
         const double expected = reference_e4m3_value(code);
-        ck_assert_msg(isnan(expected) ? isnan(value) : value == expected && !signbit(value) == !signbit(expected),
-                      "E4M3 code 0x%02x decodes to %a, expected %a", code, (double)value, expected);
+        expect(isnan(expected) ? isnan(value) : value == expected && !signbit(value) == !signbit(expected),
+               "E4M3 code 0x%02x decodes to %a, expected %a", code, (double)value, expected);
         expect_code(value, e4m3_encode(value), isnan(expected) ? 0x7F : code, "E4M3");
     }
     for (unsigned code = 0; code < 16; code++) {
         const float value = e2m1_decode((uint8_t)code);
         const double expected = reference_e2m1_value(code);
-        ck_assert_msg(value == expected && !signbit(value) == !signbit(expected),
-                      "E2M1 code 0x%x decodes to %a, expected %a", code, (double)value, expected);
+        expect(value == expected && !signbit(value) == !signbit(expected), "E2M1 code 0x%x decodes to %a, expected %a",
+               code, (double)value, expected);
         expect_code(value, e2m1_encode(value), code, "E2M1");
     }
 }
@@ -149,13 +149,14 @@ START_TEST(bf16_rounds_to_nearest_even)
     for (size_t i = 0; i < 1000000; i++) {
         const float x = from_bits((uint32_t)random_bits(&stream));
         const float expected = reference_bf16(x), found = bf16_round(x);
-        ck_assert_msg(isnan(x) ? isnan(found) : found == expected, "BF16 of %a is %a, expected %a", (double)x,
-                      (double)found, (double)expected);
+        expect(isnan(x) ? isnan(found) : found == expected, "BF16 of %a is %a, expected %a", (double)x, (double)found,
+               (double)expected);
     }
     for (uint32_t bits = 0; bits < 65536; bits++) {
         const float value = bf16_decode((uint16_t)bits), expected = (float)reference_bf16_value(bits);
-        ck_assert(isnan(expected) ? isnan(value) : value == expected);
-        ck_assert(isnan(expected) ? isnan(bf16_decode(bf16_encode(value))) : bf16_encode(value) == bits);
+        expect(isnan(expected) ? isnan(value) : value == expected, "BF16 code 0x%04x", bits);
+        expect(isnan(expected) ? isnan(bf16_decode(bf16_encode(value))) : bf16_encode(value) == bits,
+               "BF16 code 0x%04x", bits);
     }
     ck_assert_float_eq(bf16_round(from_bits(0x7F7FFFFFu)), INFINITY);
 }
@@ -167,11 +168,11 @@ START_TEST(products_of_codes_and_scales_are_exact_in_bf16)
     for (unsigned code = 0; code < 0x7F; code++) {
         for (int e = -117; e <= 117; e++) {
             const float x = e4m3_decode((uint8_t)code) * e8m0_decode(e8m0_encode(e));
-            ck_assert_float_eq(bf16_round(x), x);
+            expect(bf16_round(x) == x, "%a is not a BF16 number", (double)x);
         }
         for (unsigned four = 0; four < 8; four++) {
             const float x = e4m3_decode((uint8_t)code) * e2m1_decode((uint8_t)four);
-            ck_assert_float_eq(bf16_round(x), x);
+            expect(bf16_round(x) == x, "%a is not a BF16 number", (double)x);
         }
     }
 }

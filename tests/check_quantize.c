@@ -81,8 +81,8 @@ static void expect_bytes(const uint8_t *found, const uint8_t *expected, size_t c
                          const struct recipe *recipe, enum operand_role role)
 {
     for (size_t i = 0; i < count; i++) {
-        ck_assert_msg(found[i] == expected[i], "%s, %s: %s %zu is 0x%02x, expected 0x%02x", recipe->name,
-                      operand_role_name(role), what, i, found[i], expected[i]);
+        expect(found[i] == expected[i], "%s, %s: %s %zu is 0x%02x, expected 0x%02x", recipe->name,
+               operand_role_name(role), what, i, found[i], expected[i]);
     }
 }
 
@@ -93,9 +93,8 @@ static void expect_definition(const struct recipe *recipe, enum operand_role rol
     struct reference_operand reference = reference_quantize(recipe, role, documents_of(tensor), tensor->tokens,
                                                             tensor->heads, tensor->head_dim, tensor->x, tensor->stride);
     const enum representation r = reference.representation;
-    ck_assert_msg(operand_representation(recipe, role) == r, "%s, %s: is %s, expected %s", recipe->name,
-                  operand_role_name(role), representation_name(operand_representation(recipe, role)),
-                  representation_name(r));
+    expect(operand_representation(recipe, role) == r, "%s, %s: is %s, expected %s", recipe->name,
+           operand_role_name(role), representation_name(operand_representation(recipe, role)), representation_name(r));
     if (has_codes(r)) {
         expect_bytes(codes.operand.codes, reference.codes, codes.elements, "code", recipe, role);
     }
@@ -108,8 +107,8 @@ static void expect_definition(const struct recipe *recipe, enum operand_role rol
     }
     for (size_t i = 0; i < codes.elements; i++) {
         const float found = codes.operand.values[i], expected = reference.values[i];
-        ck_assert_msg(isnan(expected) ? isnan(found) : found == expected, "%s, %s: value %zu is %a, expected %a",
-                      recipe->name, operand_role_name(role), i, (double)found, (double)expected);
+        expect(isnan(expected) ? isnan(found) : found == expected, "%s, %s: value %zu is %a, expected %a", recipe->name,
+               operand_role_name(role), i, (double)found, (double)expected);
     }
     codes_free(&codes);
     reference_operand_free(&reference);
@@ -225,9 +224,10 @@ START_TEST(zero_blocks_are_zero_codes_and_finite_scales)
             for (enum operand_role role = 0; role < ROLE_COUNT; role++) {
                 struct codes codes = quantize(recipe_at(i), role, &tensor);
                 for (size_t j = 0; j < codes.elements; j++) {
-                    ck_assert(isfinite(codes.operand.values[j]) && (kind > 1 || codes.operand.values[j] == 0));
-                    ck_assert(!has_scales(operand_representation(recipe_at(i), role)) ||
-                              codes.operand.scales[j] <= 0x7E);
+                    const float value = codes.operand.values[j];
+                    expect(isfinite(value) && (kind > 1 || value == 0), "value %zu is %g", j, (double)value);
+                    expect(!has_scales(operand_representation(recipe_at(i), role)) || codes.operand.scales[j] <= 0x7E,
+                           "scale %zu is a NaN", j);
                 }
                 codes_free(&codes);
             }
@@ -303,8 +303,7 @@ START_TEST(other_documents_change_nothing_but_under_tensor_scales)
             const int last =
                 memcmp(before.operand.values + 64 * 32, after.operand.values + 64 * 32, 7 * 32 * sizeof(float)) != 0;
             const int tensor_wide = operand_representation(recipe_at(i), role) == REPRESENTATION_E4M3_TENSOR;
-            ck_assert_msg(first == tensor_wide && last == tensor_wide, "%s, %s", recipe_at(i)->name,
-                          operand_role_name(role));
+            expect(first == tensor_wide && last == tensor_wide, "%s, %s", recipe_at(i)->name, operand_role_name(role));
             codes_free(&before);
             codes_free(&after);
         }

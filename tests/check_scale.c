@@ -6,15 +6,20 @@
 #include "tests/reference_formats.h"
 #include "tests/support.h"
 
+static void expect_exponent(int found, int expected, float amax)
+{
+    expect(found == expected, "exponent of %a is %d, expected %d", (double)amax, found, expected);
+}
+
 START_TEST(every_bf16_maximum_gets_the_exponent_its_definition_says)
 {
     for (unsigned bits = 0; bits < 0x7F80; bits++) {
         const float amax = bf16_decode((uint16_t)bits);
-        ck_assert_int_eq(scale_exponent_e4m3(amax, SCALE_UP), reference_exponent_up(amax, 448));
-        ck_assert_int_eq(scale_exponent_e4m3(amax, SCALE_FLOOR), reference_exponent_floor(amax, 8));
-        ck_assert_int_eq(scale_exponent_e2m1(amax, SCALE_UP), reference_exponent_up(amax, 6));
-        ck_assert_int_eq(scale_exponent_e2m1(amax, SCALE_FLOOR), reference_exponent_floor(amax, 2));
-        ck_assert_int_eq(scale_exponent_nvfp4(amax), amax == 0 ? 0 : reference_exponent_up(amax, 2688));
+        expect_exponent(scale_exponent_e4m3(amax, SCALE_UP), reference_exponent_up(amax, 448), amax);
+        expect_exponent(scale_exponent_e4m3(amax, SCALE_FLOOR), reference_exponent_floor(amax, 8), amax);
+        expect_exponent(scale_exponent_e2m1(amax, SCALE_UP), reference_exponent_up(amax, 6), amax);
+        expect_exponent(scale_exponent_e2m1(amax, SCALE_FLOOR), reference_exponent_floor(amax, 2), amax);
+        expect_exponent(scale_exponent_nvfp4(amax), amax == 0 ? 0 : reference_exponent_up(amax, 2688), amax);
     }
 }
 END_TEST
@@ -24,10 +29,10 @@ START_TEST(random_fp32_maxima_get_the_exponent_their_definition_says)
     struct random_stream stream = random_stream(1);
     for (size_t i = 0; i < 100000; i++) {
         const float amax = float_from_bits((uint32_t)random_bits(&stream) % 0x7F800000u);
-        ck_assert_int_eq(scale_exponent_e4m3(amax, SCALE_UP), reference_exponent_up(amax, 448));
-        ck_assert_int_eq(scale_exponent_e4m3(amax, SCALE_FLOOR), reference_exponent_floor(amax, 8));
-        ck_assert_int_eq(scale_exponent_e2m1(amax, SCALE_UP), reference_exponent_up(amax, 6));
-        ck_assert_int_eq(scale_exponent_nvfp4(amax), amax == 0 ? 0 : reference_exponent_up(amax, 2688));
+        expect_exponent(scale_exponent_e4m3(amax, SCALE_UP), reference_exponent_up(amax, 448), amax);
+        expect_exponent(scale_exponent_e4m3(amax, SCALE_FLOOR), reference_exponent_floor(amax, 8), amax);
+        expect_exponent(scale_exponent_e2m1(amax, SCALE_UP), reference_exponent_up(amax, 6), amax);
+        expect_exponent(scale_exponent_nvfp4(amax), amax == 0 ? 0 : reference_exponent_up(amax, 2688), amax);
     }
 }
 END_TEST
@@ -37,14 +42,14 @@ START_TEST(thresholds_sit_exactly_at_the_largest_code)
     /* The largest maximum that an exponent takes, and the next FP32 number above it. */
     for (int e = -126; e < 119; e++) {
         const float top8 = ldexpf(448, e), top4 = ldexpf(6, e);
-        ck_assert_int_eq(scale_exponent_e4m3(top8, SCALE_UP), e);
-        ck_assert_int_eq(scale_exponent_e4m3(nextafterf(top8, INFINITY), SCALE_UP), e + 1);
-        ck_assert_int_eq(scale_exponent_e2m1(top4, SCALE_UP), e);
-        ck_assert_int_eq(scale_exponent_e2m1(nextafterf(top4, INFINITY), SCALE_UP), e + 1);
+        expect_exponent(scale_exponent_e4m3(top8, SCALE_UP), e, top8);
+        expect_exponent(scale_exponent_e4m3(nextafterf(top8, INFINITY), SCALE_UP), e + 1, nextafterf(top8, INFINITY));
+        expect_exponent(scale_exponent_e2m1(top4, SCALE_UP), e, top4);
+        expect_exponent(scale_exponent_e2m1(nextafterf(top4, INFINITY), SCALE_UP), e + 1, nextafterf(top4, INFINITY));
     }
     for (int t = -126; t < 116; t++) {
-        ck_assert_int_eq(scale_exponent_nvfp4(ldexpf(2688, t)), t);
-        ck_assert_int_eq(scale_exponent_nvfp4(nextafterf(ldexpf(2688, t), INFINITY)), t + 1);
+        expect_exponent(scale_exponent_nvfp4(ldexpf(2688, t)), t, ldexpf(2688, t));
+        expect_exponent(scale_exponent_nvfp4(nextafterf(ldexpf(2688, t), INFINITY)), t + 1, ldexpf(2688, t));
     }
 }
 END_TEST
@@ -80,7 +85,7 @@ START_TEST(rounding_up_never_clamps_and_floor_does)
     for (unsigned bits = 1; bits < 0x7F80; bits++) {
         const float amax = bf16_decode((uint16_t)bits);
         const float scaled = amax * exponent_to_float(-scale_exponent_e4m3(amax, SCALE_UP));
-        ck_assert_msg(scaled <= 448, "%a is scaled to %g", (double)amax, (double)scaled);
+        expect(scaled <= 448, "%a is scaled to %g", (double)amax, (double)scaled);
     }
 }
 END_TEST

@@ -31,6 +31,14 @@ const char *scratch_folder(void);
 double relative_error(const float *x, const float *y, size_t count);
 double cosine(const float *x, const float *y, size_t count);
 
+/* ck_assert_msg for inner loops: Check's own writes to a file each time it is passed, a microsecond that adds up. */
+#define expect(condition, ...)                                                                                         \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            ck_abort_msg(__VA_ARGS__);                                                                                 \
+        }                                                                                                              \
+    } while (0)
+
 void *test_alloc(size_t bytes); /* malloc that aborts the test on failure, filled with 0xFF: poison */
 
 #endif

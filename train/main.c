@@ -14,7 +14,7 @@ struct entry {
 };
 
 static const struct entry entries[] = {
-    {COMMAND_COUNT, NULL}, /* the end */
+    {COMMAND_DATA, command_data}, {COMMAND_COUNT, NULL}, /* the end */
 };
 
 static void print_help(FILE *to)

@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 
+#include "train/learning_rate.h"
 #include "train/option_value.h"
 
 static size_t round_up(size_t value, size_t multiple)
@@ -52,23 +53,6 @@ static bool lengths_agree(const struct settings *s, struct error *error)
     return true;
 }
 
-static bool schedule_agrees(const struct settings *s, struct error *error)
-{
-    if (s->steps > 0 && s->warmup > s->steps) {
-        return error_set(error, ERROR_USAGE,
-                         "--warmup %" PRId64 " is longer than --steps %" PRId64 ": the rate would never reach --lr",
-                         s->warmup, s->steps);
-    }
-    if (s->schedule == SCHEDULE_WSD && s->steps > 0 &&
-        (double)s->warmup + s->decay_share * (double)s->steps > (double)s->steps) {
-        return error_set(error, ERROR_USAGE,
-                         "--warmup %" PRId64 " and --decay-share %g overlap in --steps %" PRId64
-                         ": shorten one of them",
-                         s->warmup, s->decay_share, s->steps);
-    }
-    return true;
-}
-
 static bool recipe_agrees(enum command_id command, const struct settings *s, struct error *error)
 {
     char message[256];
@@ -89,6 +73,7 @@ bool options_complete(enum command_id command, struct settings *settings, struct
     if (!model_config_check(&settings->model, &shape)) {
         return error_set(error, ERROR_USAGE, "model options: %s", shape.text);
     }
-    return lengths_agree(settings, error) && schedule_agrees(settings, error) &&
+    return lengths_agree(settings, error) &&
+           (settings->steps == 0 || learning_rate_check(settings, settings->steps, error)) &&
            recipe_agrees(command, settings, error);
 }

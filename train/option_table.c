@@ -14,6 +14,7 @@
 #define PROBE    (1u << COMMAND_PROBE)
 #define INSPECT  (1u << COMMAND_INSPECT)
 #define SELFTEST (1u << COMMAND_SELFTEST)
+#define DATA     (1u << COMMAND_DATA)
 #define TRAINED  (EVAL | GENERATE | PROBE | INSPECT) /* commands that read a checkpoint */
 #define ALL      (TRAIN | TRAINED | SELFTEST)
 
@@ -69,7 +70,8 @@ static const struct option table[] = {
      .heading = "Model", .help = "key and value heads; divides --heads; 0: as many"},
     {"head-dim", OPTION_INTEGER, TRAIN, RANGE(model.head_dim, 0, 256), .initial = "0", .value = "N", .heading = "Model",
      .help = "channels of a head, a multiple of 16; 0: width / heads"},
-    {"ffn", OPTION_INTEGER, TRAIN, RANGE(model.ffn, 0, EXTENT_MAX), .initial = "0", .value = "N", .heading = "Model",
+    {"ffn", OPTION_INTEGER, TRAIN, RANGE(model.ffn, 0, 4 * EXTENT_MAX), .initial = "0", .value = "N",
+     .heading = "Model",
      .help = "hidden width of the MLP; 0: 4 width (gpt2), 8/3 width rounded up to a multiple of 64 (llama)"},
     {"vocabulary", OPTION_INTEGER, TRAIN, RANGE(model.vocabulary, 1, EXTENT_MAX), .initial = "256", .value = "N",
      .heading = "Model", .help = "token ids are below it"},
@@ -95,8 +97,8 @@ static const struct option table[] = {
      .help = "validation data; empty: the second part of --split"},
     {"split", OPTION_TEXT, TRAIN | EVAL | PROBE | INSPECT, TEXT(split), .initial = "90/5/5", .value = "A/B/C",
      .heading = "Data", .help = "shares of --data for training, validation and test, in per cent"},
-    {"documents", OPTION_TEXT, TRAIN | EVAL | PROBE | INSPECT, TEXT(documents), .initial = "none", .value = "HOW",
-     .heading = "Data", .help = "how raw bytes become documents: none, length:N, delimiter:HEX"},
+    {"documents", OPTION_TEXT, TRAIN | EVAL | PROBE | INSPECT | DATA, TEXT(documents), .initial = "none",
+     .value = "HOW", .heading = "Data", .help = "how raw bytes become documents: none, length:N, delimiter:HEX"},
     {"seq-len", OPTION_INTEGER, TRAIN, RANGE(sequence_length, 1, 16777216), .initial = "256", .value = "N",
      .heading = "Data", .help = "tokens of a sequence"},
     {"batch", OPTION_INTEGER, TRAIN, RANGE(batch, 1, 16777216), .initial = "8", .value = "N", .heading = "Data",
@@ -150,6 +152,17 @@ static const struct option table[] = {
      .heading = "Generation", .help = "divides the logits; 0: always the likeliest token"},
     {"top-k", OPTION_INTEGER, GENERATE, RANGE(top_k, 0, EXTENT_MAX), .initial = "0", .value = "N",
      .heading = "Generation", .help = "draw from the K likeliest tokens; 0: from all"},
+
+    {"out", OPTION_TEXT, DATA, TEXT(out), .initial = "", .value = "FILE", .heading = "Shards",
+     .help = "write: the shard to be written"},
+    {"vocabulary", OPTION_INTEGER, DATA, RANGE(model.vocabulary, 0, EXTENT_MAX), .initial = "0", .value = "N",
+     .heading = "Shards", .help = "write: ids are below it; check: refuse ids that are not; 0: not given"},
+    {"tokenizer", OPTION_TEXT, DATA, TEXT(tokenizer), .initial = "", .value = "NAME", .heading = "Shards",
+     .help = "write: name of the tokenizer that made the ids; empty: unnamed"},
+    {"width", OPTION_INTEGER, DATA, RANGE(token_width, 0, 4), .initial = "0", .value = "1|2|4", .heading = "Shards",
+     .help = "write: bytes of a token; 0: the fewest that hold the vocabulary"},
+    {"end-of-text", OPTION_TEXT, DATA, TEXT(end_of_text), .initial = "none", .value = "ID", .heading = "Shards",
+     .help = "write: id of the end-of-text token, or none; it does not cut documents"},
 };
 
 static const struct command_info commands[COMMAND_COUNT] = {

@@ -81,16 +81,17 @@ void level_free(struct level *level)
 
 /* ---- text to value ---- */
 
-static bool begins_number(const char *text)
+/* Decimal digits, sign, point, exponent: strtod itself would also take blanks, hexadecimal, "nan" and "inf". */
+static bool is_decimal(const char *text)
 {
-    return (*text >= '0' && *text <= '9') || *text == '-' || *text == '+' || *text == '.';
+    return *text && text[strspn(text, "0123456789+-.eE")] == '\0';
 }
 
 static bool set_integer(const struct option *option, void *field, const char *text, char *message, size_t bytes)
 {
     char *end = NULL;
     errno = 0;
-    const long long value = begins_number(text) ? strtoll(text, &end, 10) : 0;
+    const long long value = is_decimal(text) ? strtoll(text, &end, 10) : 0;
     if (!end || end == text || *end || errno == EINVAL) {
         snprintf(message, bytes, "expected an integer, found '%.100s'", text);
         return false;
@@ -108,7 +109,7 @@ static bool set_integer(const struct option *option, void *field, const char *te
 static bool set_real(const struct option *option, void *field, const char *text, char *message, size_t bytes)
 {
     char *end = NULL;
-    const double value = begins_number(text) ? strtod(text, &end) : 0;
+    const double value = is_decimal(text) ? strtod(text, &end) : 0;
     if (!end || end == text || *end) {
         snprintf(message, bytes, "expected a number, found '%.100s'", text);
         return false;

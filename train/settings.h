@@ -30,7 +30,7 @@ struct settings {
     char data[SETTINGS_PATH];     /* a file or a folder of shards */
     char val_data[SETTINGS_PATH]; /* empty: the second part of --split */
     char split[32];               /* "90/5/5": train, validation, test shares of --data, in per cent */
-    char documents[32];           /* how raw bytes become documents: "none", "length:N", "delimiter:HEX" */
+    char documents[160];          /* how raw bytes become documents: "none", "length:N", "delimiter:HEX" */
     int64_t sequence_length;      /* T */
     int64_t batch;                /* sequences a step */
     int64_t micro_batch;          /* sequences at a time; 0: batch */
@@ -55,6 +55,10 @@ struct settings {
     char prompt[SETTINGS_PATH];
     int64_t max_new_tokens, top_k;
     double temperature;
+    /* data */
+    char tokenizer[64];   /* name of the tokenizer whose ids are written */
+    char end_of_text[16]; /* "none" or its id */
+    int64_t token_width;  /* bytes; 0: the fewest that hold the vocabulary */
 };
 
 #endif
