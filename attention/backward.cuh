@@ -74,7 +74,7 @@ static __device__ __forceinline__ void round_square(float (&x)[BLOCKS][4], enum 
     __syncthreads();
     const uint32_t other = exchange[warp ^ 1];
     __syncthreads();
-    round_e4m3(x, -dscore_exponent_of(larger_bits(own, other), rule));
+    round_scaled(x, dscore_block_scale(larger_bits(own, other), rule));
 }
 
 /* Finished rows of this warp: through shared memory (FP32 [16][head_dim] a warp), rotated back, scaled, rounded to BF16 once. */

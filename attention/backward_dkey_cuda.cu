@@ -112,10 +112,9 @@ static __device__ __forceinline__ void round_each_column(float (&x)[BLOCKS][4], 
 #pragma unroll
     for (int i = 0; i < 2 * BLOCKS; i++) {
         const uint32_t other = exchange[(warp ^ 1) * STEP + fragment_column(i / 2, i % 2)];
-        const int e = dscore_exponent_of(larger_bits(own[i], other), rule);
-        const float down = exponent_to_float(-e), up = exponent_to_float(e);
-        x[i / 2][i % 2] = e4m3_round(x[i / 2][i % 2] * down) * up;
-        x[i / 2][i % 2 + 2] = e4m3_round(x[i / 2][i % 2 + 2] * down) * up;
+        const struct block_scale scale = dscore_block_scale(larger_bits(own[i], other), rule);
+        x[i / 2][i % 2] = e4m3_round(x[i / 2][i % 2] * scale.down) * scale.up;
+        x[i / 2][i % 2 + 2] = e4m3_round(x[i / 2][i % 2 + 2] * scale.down) * scale.up;
     }
     __syncthreads();
 }
@@ -137,10 +136,10 @@ static __device__ __forceinline__ void round_dscore(const struct backward_call &
             round_each_column(x, call.rule, exchange);
             break;
         case DSCORE_TILE:
-            round_e4m3(x, -dscore_exponent_of(largest[0], call.rule));
+            round_scaled(x, dscore_block_scale(largest[0], call.rule));
             break;
         case DSCORE_TENSOR:
-            round_e4m3(x, -dscore_exponent_of(*call.dscore_largest, call.rule));
+            round_tensor(x, *call.dscore_largest);
             break;
         case DSCORE_FIXED:
             round_e4m3(x, -call.dscore_exponent);

@@ -96,12 +96,11 @@ static __device__ __forceinline__ void round_each_row(float (&x)[BLOCKS][4], enu
 {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        const int e = dscore_exponent_of(quad_max_bits(half_largest(x, half)), rule);
-        const float down = exponent_to_float(-e), up = exponent_to_float(e);
+        const struct block_scale scale = dscore_block_scale(quad_max_bits(half_largest(x, half)), rule);
 #pragma unroll
         for (int i = 0; i < 2 * BLOCKS; i++) {
             float &value = x[i / 2][2 * half + i % 2];
-            value = e4m3_round(value * down) * up;
+            value = e4m3_round(value * scale.down) * scale.up;
         }
     }
 }
@@ -124,10 +123,10 @@ static __device__ __forceinline__ void round_dscore(const struct backward_call &
             round_each_row(x, call.rule);
             break;
         case DSCORE_TILE:
-            round_e4m3(x, -dscore_exponent_of(largest[0], call.rule));
+            round_scaled(x, dscore_block_scale(largest[0], call.rule));
             break;
         case DSCORE_TENSOR:
-            round_e4m3(x, -dscore_exponent_of(*call.dscore_largest, call.rule));
+            round_tensor(x, *call.dscore_largest);
             break;
         case DSCORE_FIXED:
             round_e4m3(x, -call.dscore_exponent);

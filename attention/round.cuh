@@ -59,9 +59,44 @@ template <int blocks> static __device__ __forceinline__ void round_e4m3(float (&
     }
 }
 
-static __device__ __forceinline__ int dscore_exponent_of(uint32_t amax, enum scale_rule rule)
+/* 2^-e and 2^e of an E4M3 dS block from the bits of its largest magnitude; NaN both, and with them the block, if that is not finite. */
+struct block_scale {
+    float down, up;
+};
+
+static __device__ __forceinline__ struct block_scale dscore_block_scale(uint32_t amax, enum scale_rule rule)
 {
-    return exponent_e4m3(float_from_bits(amax < INFINITY_BITS ? amax : INFINITY_BITS - 1), rule);
+    const int e = exponent_e4m3(float_from_bits(amax < INFINITY_BITS ? amax : 0u), rule);
+    struct block_scale scale;
+    scale.down = amax < INFINITY_BITS ? exponent_to_float(-e) : float_from_bits(0x7FC00000u);
+    scale.up = exponent_to_float(e);
+    return scale;
+}
+
+/* E4M3(x down) up */
+template <int blocks> static __device__ __forceinline__ void round_scaled(float (&x)[blocks][4], struct block_scale scale)
+{
+#pragma unroll
+    for (int block = 0; block < blocks; block++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            x[block][i] = e4m3_round(x[block][i] * scale.down) * scale.up;
+        }
+    }
+}
+
+/* One FP32 scale, fl32(amax / 448), for the whole call. */
+template <int blocks> static __device__ __forceinline__ void round_tensor(float (&x)[blocks][4], uint32_t amax)
+{
+    const float scale = amax < INFINITY_BITS ? __fdiv_rn(float_from_bits(amax), E4M3_MAX) : float_from_bits(0x7FC00000u);
+    const float divisor = scale == 0.0f ? 1.0f : scale;
+#pragma unroll
+    for (int block = 0; block < blocks; block++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            x[block][i] = bf16_round(e4m3_round(__fdiv_rn(x[block][i], divisor)) * scale);
+        }
+    }
 }
 
 static __device__ __forceinline__ float nvfp4_group_scale(uint32_t amax, float down)
