@@ -48,6 +48,8 @@ def load_tokenizer(name):
         from tokenizers import Tokenizer
     except ImportError as error:
         raise Failure("the package tokenizers is not installed: pip install tokenizers") from error
+    if name.endswith(".json") and not os.path.exists(name):
+        raise Failure(f"{name}: is not there")
     try:
         return Tokenizer.from_file(name) if os.path.exists(name) else Tokenizer.from_pretrained(name)
     except Exception as error:  # the package raises bare Exceptions
