@@ -242,7 +242,7 @@ START_TEST(kill_leaves_a_whole_file)
     const char *path = path_in(scratch_folder(), "file");
     struct error error;
     ck_assert(file_write_whole(path, "", 0, &error)); /* before the first write is through, the file is this */
-    for (int round = 0; round < 20; round++) {
+    for (int round = 0; round < 12; round++) {
         const pid_t child = fork();
         ck_assert_int_ge(child, 0);
         if (child == 0) {

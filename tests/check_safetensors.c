@@ -80,7 +80,7 @@ START_TEST(random_tensors_come_back)
     struct random_stream random = random_stream(1);
     const char *path = path_in(scratch_folder(), "x.safetensors");
     struct tensor_source sources[20];
-    char names[20][16];
+    char names[20][40];
     const size_t count = random_below(&random, 21);
     for (size_t i = 0; i < count; i++) {
         size_t bytes = 1;
