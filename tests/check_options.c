@@ -111,9 +111,9 @@ END_TEST
 START_TEST(a_switch_is_on_when_named_and_off_when_told)
 {
     struct settings settings;
-    ACCEPTED(&settings, "--dry-run", "--tied=false");
+    ACCEPTED(&settings, "--dry-run", "--eval-exact=false");
     ck_assert(settings.dry_run);
-    ck_assert(!settings.model.tied_head);
+    ck_assert(!settings.eval_exact);
     REFUSED("--dry-run: expected true or false", "--dry-run=yes");
     REFUSED("unexpected 'true'", "--dry-run", "true");
 }
@@ -260,6 +260,8 @@ START_TEST(contradictions_are_refused)
     REFUSED("--decay-share 0.96 overlap", "--lr-schedule", "wsd", "--decay-share", "0.96");
     REFUSED("--seq-len 256 is longer than --context 255", "--context", "255");
     REFUSED("less than 2^31 tokens", "--seq-len", "16777216", "--batch", "16777216");
+    REFUSED("heads (3) x head-dim (48)", "--heads", "3", "--head-dim", "48");
+    REFUSED("tied must be true", "--tied=false");
     REFUSED("--recipe-set", "--recipe-set", "value=fp32", "--recipe-set", "no-such-switch=1");
     REFUSED("--recipe exact+", "--recipe", "exact", "--recipe-set", "dscore-scale=row");
 }

@@ -19,7 +19,7 @@
 #define ALL      (TRAIN | TRAINED | SELFTEST)
 
 #define COUNT_MAX  9007199254740992.0 /* 2^53: integers that JSON readers keep exactly */
-#define EXTENT_MAX 2147483647.0       /* what sizes of a model or batch may be: their products are checked apart */
+#define EXTENT_MAX 268435456.0        /* what sizes of a model or batch may be: their products are checked apart */
 
 static const struct option table[] = {
     {"preset", OPTION_PRESET, TRAIN, TEXT(preset), .initial = "byte-tiny", .value = "NAME", .heading = "General",
@@ -70,18 +70,17 @@ static const struct option table[] = {
      .heading = "Model", .help = "key and value heads; divides --heads; 0: as many"},
     {"head-dim", OPTION_INTEGER, TRAIN, RANGE(model.head_dim, 0, 256), .initial = "0", .value = "N", .heading = "Model",
      .help = "channels of a head, a multiple of 16; 0: width / heads"},
-    {"ffn", OPTION_INTEGER, TRAIN, RANGE(model.ffn, 0, 4 * EXTENT_MAX), .initial = "0", .value = "N",
-     .heading = "Model",
+    {"ffn", OPTION_INTEGER, TRAIN, RANGE(model.ffn, 0, EXTENT_MAX), .initial = "0", .value = "N", .heading = "Model",
      .help = "hidden width of the MLP; 0: 4 width (gpt2), 8/3 width rounded up to a multiple of 64 (llama)"},
     {"vocabulary", OPTION_INTEGER, TRAIN, RANGE(model.vocabulary, 1, EXTENT_MAX), .initial = "256", .value = "N",
      .heading = "Model", .help = "token ids are below it"},
     {"context", OPTION_INTEGER, TRAIN, RANGE(model.context, 0, EXTENT_MAX), .initial = "0", .value = "N",
      .heading = "Model", .help = "longest document the model can take; 0: --seq-len"},
     {"tied", OPTION_SWITCH, TRAIN, TEXT(model.tied_head), .initial = "true", .heading = "Model",
-     .help = "the output layer is the token embedding"},
-    {"norm-epsilon", OPTION_FLOAT, TRAIN, RANGE(model.norm_epsilon, 1e-12, 1), .initial = "1e-5", .value = "X",
+     .help = "the output layer is the token embedding; gpt2 knows no other way"},
+    {"norm-epsilon", OPTION_FLOAT, TRAIN, RANGE(model.norm_epsilon, 1e-12, 0.5), .initial = "1e-5", .value = "X",
      .heading = "Model", .help = "added to the variance under the root"},
-    {"rope-base", OPTION_FLOAT, TRAIN, RANGE(model.rope_base, 1, 1e9), .initial = "10000", .value = "X",
+    {"rope-base", OPTION_FLOAT, TRAIN, RANGE(model.rope_base, 2, 1e9), .initial = "10000", .value = "X",
      .heading = "Model", .help = "llama: base of the rotary frequencies"},
 
     {"recipe", OPTION_RECIPE, TRAIN, FIELD(recipe), .initial = "mxfp8", .value = "NAME", .heading = "Attention",
