@@ -212,8 +212,8 @@ START_TEST(repeated_calls_and_thread_counts_give_the_same_bits)
     for (size_t i = 0; i < recipe_count(); i++) {
         struct attention_case first = case_make(&stream, lengths, 2, 4, 2, 16, true), again = case_copy(&first);
         case_run(&first, recipe_at(i));
-        for (int repeat = 1; repeat <= 4; repeat++) {
-            omp_set_num_threads(repeat);
+        for (int repeat = 0; repeat < 4; repeat++) {
+            omp_set_num_threads(1 + repeat % 2);
             case_run(&again, recipe_at(i));
             case_expect_same(&first, &again);
         }
@@ -441,12 +441,13 @@ START_TEST(a_lagging_maximum_never_saturates_p)
             for (size_t i = 0; i < 16; i++) {
                 c.query[t * 16 + i] = 1;
                 c.key[t * 16 + i] = t == 130 ? 0.6f : 0.01f * (float)(t % 7);
+                c.value[t * 16 + i] = i & 1 || t == 130 ? 1 : 0; /* O is 1, and the probability of that key */
             }
         }
         struct exact exact = exact_make(&c);
         case_forward(&c, recipe_find("mxfp8"));
         const double mxfp8 = relative_error(c.output, exact.output, c.query_count);
-        ck_assert_msg(mxfp8 < 0.15, "mxfp8 at %zu tokens: error %.3g", tokens, mxfp8); /* one code is 2^-4 = 0.06 */
+        ck_assert_msg(mxfp8 < 0.07, "mxfp8 at %zu tokens: error %.3g", tokens, mxfp8); /* 2^-4 of P, 2^-8 of O */
         exact_free(&exact);
         case_free(&c);
     }
