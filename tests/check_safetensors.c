@@ -367,6 +367,7 @@ START_TEST(full_disk_keeps_the_old_file)
     ck_assert_uint_eq(safetensors_find(tensors, "a")->elements, 10);
     safetensors_close(tensors);
     ck_assert_uint_eq(files_in(folder), 1);
+    assert_devices_are_safe();
     ck_assert(!safetensors_write("/dev/full", &source, 1, NULL, 0, &error));
     free(values);
 }
