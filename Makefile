@@ -18,7 +18,7 @@ endif
 LIBRARY_SOURCES = $(filter-out train/main.c,$(wildcard attention/*.c data/*.c model/*.c train/*.c))
 LIBRARY_OBJECTS = $(LIBRARY_SOURCES:%.c=$(BUILD)/%.o)
 SUITES         ?= $(sort $(patsubst tests/check_%.c,%,$(wildcard tests/check_*.c)))
-SUPPORT         = $(filter-out tests/main.c tests/check_%.c tests/fuzz_%.c,$(wildcard tests/*.c))
+SUPPORT         = $(filter-out tests/main.c tests/check_%.c tests/fuzz_%.c tests/figure_%.c,$(wildcard tests/*.c))
 TEST_OBJECTS    = $(SUITES:%=$(BUILD)/tests/check_%.o) $(SUPPORT:%.c=$(BUILD)/%.o)
 
 .DEFAULT_GOAL := all
@@ -52,8 +52,24 @@ $(BUILD)/%.o: %.c
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
 
+# The figures that take minutes: `make figures` runs every tests/figure_*.c, and the comparison with CUDA's conversions
+# where its headers are.
+CUDA_HOME ?= /usr/local/cuda
+FIGURES    = $(patsubst tests/%.c,$(BUILD)/%,$(wildcard tests/figure_*.c))
+FIGURES   += $(if $(wildcard $(CUDA_HOME)/include/cuda_fp4.h),$(BUILD)/compare_cuda)
+
+$(BUILD)/figure_%: $(BUILD)/tests/figure_%.o $(BUILD)/tests/support.o $(BUILD)/libflamia.a
+	$(CC) $(CFLAGS_ALL) -o $@ $^ $(LIBS) $(LDFLAGS)
+
+$(BUILD)/compare_cuda: tests/compare_cuda.cpp attention/formats.h
+	@mkdir -p $(@D)
+	$(CXX) -std=c++17 -O2 -Wall -Wextra -I. -isystem $(CUDA_HOME)/include -o $@ $<
+
+figures: $(FIGURES)
+	@set -e; for figure in $(FIGURES); do $$figure; done
+
 clean:
 	rm -rf $(BUILD)
 
 FORCE:
-.PHONY: all check clean FORCE
+.PHONY: all check figures clean FORCE
