@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "train/commands.h"
+#include "train/version.h"
 #include "train/options.h"
 
-#define VERSION "0.1.0"
 
 struct entry {
     enum command_id command;
@@ -53,7 +53,7 @@ int main(int argc, char **argv)
         return fflush(stdout) == 0 ? 0 : ERROR_FAILED;
     }
     if (strcmp(argv[1], "--version") == 0) {
-        printf("flamia %s (CPU, built with %s)\n", VERSION, __VERSION__);
+        printf("flamia %s (CPU, built with %s)\n", FLAMIA_VERSION, __VERSION__);
         return fflush(stdout) == 0 ? 0 : ERROR_FAILED;
     }
     for (const struct entry *entry = entries; entry->run; entry++) {
