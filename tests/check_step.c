@@ -2,6 +2,7 @@
 #include "tests/training_case.h"
 
 #include <math.h>
+#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -243,6 +244,11 @@ START_TEST(repeated_steps_lower_the_loss)
 }
 END_TEST
 
+static void one_thread(void)
+{
+    omp_set_num_threads(1); /* of such small models a second one would mostly wait, and on a busy machine for long */
+}
+
 Suite *suite_step(void);
 Suite *suite_step(void)
 {
@@ -257,6 +263,7 @@ Suite *suite_step(void)
     tcase_add_test(tests, a_gradient_below_the_limit_is_left_alone);
     tcase_add_test(tests, a_limit_of_0_clips_nothing);
     tcase_add_loop_test(tests, repeated_steps_lower_the_loss, 0, (int)recipe_count());
+    tcase_add_checked_fixture(tests, one_thread, NULL);
     tcase_set_timeout(tests, 20);
     suite_add_tcase(suite, tests);
     return suite;
