@@ -16,6 +16,7 @@
 #include "train/training_state.h"
 
 #define CHECKPOINT_FILES 2
+#define CHECKPOINT_PATH  (SETTINGS_PATH + 64) /* bytes that hold any checkpoint's path */
 
 /* What state.json says. */
 struct checkpoint_info {
@@ -33,14 +34,14 @@ struct checkpoint_info {
 };
 
 /* Saves to RUN/checkpoints and then deletes whole checkpoints but the newest `settings->keep` (0: keeps all). `saved`
- * (SETTINGS_PATH bytes or NULL) gets the folder. */
+ * (CHECKPOINT_PATH bytes or NULL) gets the folder. */
 bool checkpoint_save(const char *run_folder, const struct training_state *state, const struct settings *settings,
                      uint64_t data_identity, char *saved, struct error *error);
 
 /* Finds what --resume or --checkpoint means: a checkpoint's folder itself, or a run folder, whose newest whole
  * checkpoint it is. Damaged ones are passed over with a line on stderr. False with error->code ERROR_NONE: a run folder
  * (or nothing) without any checkpoint. */
-bool checkpoint_find(const char *where, char folder[SETTINGS_PATH], struct error *error);
+bool checkpoint_find(const char *where, char folder[CHECKPOINT_PATH], struct error *error);
 
 /* True if `run_folder` holds a run: a log or a checkpoint. */
 bool checkpoint_run_exists(const char *run_folder);

@@ -5,8 +5,6 @@
 #include "data/safetensors.h"
 #include "train/checkpoint.h"
 
-#define CHECKPOINT_PATH (SETTINGS_PATH + 64)
-
 extern const char *const checkpoint_file_names[CHECKPOINT_FILES];
 
 /* state.json of `info`, to be freed; NULL without memory. */

@@ -123,7 +123,7 @@ static int64_t newest_below(const char *checkpoints, int64_t below)
 }
 
 /* The newest whole one of a run; those that are not are named on stderr and passed over. */
-static bool find_newest(const char *checkpoints, char folder[SETTINGS_PATH], struct error *error)
+static bool find_newest(const char *checkpoints, char folder[CHECKPOINT_PATH], struct error *error)
 {
     struct error damage = {ERROR_NONE, ""};
     for (int64_t step = newest_below(checkpoints, INT64_MAX); step >= 0; step = newest_below(checkpoints, step)) {
@@ -134,7 +134,7 @@ static bool find_newest(const char *checkpoints, char folder[SETTINGS_PATH], str
             return false;
         }
         if (checkpoint_read_info(path, &info, &damage)) {
-            snprintf(folder, SETTINGS_PATH, "%s", path);
+            snprintf(folder, CHECKPOINT_PATH, "%s", path);
             return true;
         }
         fprintf(stderr, "flamia: passing over a checkpoint: %s\n", damage.text);
@@ -147,7 +147,7 @@ static bool find_newest(const char *checkpoints, char folder[SETTINGS_PATH], str
     return false;
 }
 
-bool checkpoint_find(const char *where, char folder[SETTINGS_PATH], struct error *error)
+bool checkpoint_find(const char *where, char folder[CHECKPOINT_PATH], struct error *error)
 {
     char checkpoints[CHECKPOINT_PATH];
     struct checkpoint_info info;
@@ -155,7 +155,7 @@ bool checkpoint_find(const char *where, char folder[SETTINGS_PATH], struct error
         return error_set(error, ERROR_FAILED, "%.200s...: the path is too long", where);
     }
     if (exists(where, "state.json") || exists(where, "COMPLETE")) {
-        snprintf(folder, SETTINGS_PATH, "%s", where);
+        snprintf(folder, CHECKPOINT_PATH, "%s", where);
         return checkpoint_read_info(where, &info, error);
     }
     return checkpoint_join(checkpoints, where, "checkpoints", error) && find_newest(checkpoints, folder, error);

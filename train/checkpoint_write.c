@@ -244,7 +244,7 @@ bool checkpoint_save(const char *run_folder, const struct training_state *state,
         return false;
     }
     if (saved) {
-        snprintf(saved, SETTINGS_PATH, "%s", final);
+        snprintf(saved, CHECKPOINT_PATH, "%s", final);
     }
     return file_sync_folder(checkpoints, error) && file_sync_folder(run_folder, error) &&
            (settings->keep == 0 || prune(checkpoints, settings->keep, error));
