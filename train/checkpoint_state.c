@@ -120,7 +120,7 @@ static bool read_files(const struct reader *reader, struct checkpoint_info *info
     const json_t *files = json_object_get(reader->object, "files");
     for (size_t i = 0; i < CHECKPOINT_FILES; i++) {
         const struct reader entry = {json_object_get(files, checkpoint_file_names[i]), reader->name, reader->error};
-        int64_t bytes;
+        int64_t bytes = 0;
         if (!json_is_object(entry.object)) {
             return error_set(reader->error, ERROR_FAILED,
                              "%s: \"files\": expected an entry for %s; use an older checkpoint", reader->name,
@@ -156,7 +156,7 @@ static bool read_settings(const struct reader *reader, struct checkpoint_info *i
 
 static bool read_state(const struct reader *reader, struct checkpoint_info *info)
 {
-    int64_t format;
+    int64_t format = 0;
     if (!json_is_object(reader->object) || !read_integer(reader, "format", 0, &format)) {
         return error_set(reader->error, ERROR_FAILED,
                          "%s: expected a checkpoint's state, an object with \"format\"; use an older checkpoint",
