@@ -7,14 +7,16 @@
 #include "train/version.h"
 #include "train/options.h"
 
-
 struct entry {
     enum command_id command;
     int (*run)(int argc, char **argv);
 };
 
 static const struct entry entries[] = {
-    {COMMAND_DATA, command_data}, {COMMAND_COUNT, NULL}, /* the end */
+    {COMMAND_EVAL, command_eval},
+    {COMMAND_GENERATE, command_generate},
+    {COMMAND_DATA, command_data},
+    {COMMAND_COUNT, NULL}, /* the end */
 };
 
 static void print_help(FILE *to)

@@ -15,6 +15,7 @@
 #define INSPECT  (1u << COMMAND_INSPECT)
 #define SELFTEST (1u << COMMAND_SELFTEST)
 #define DATA     (1u << COMMAND_DATA)
+#define REPORT   (1u << COMMAND_REPORT)
 #define TRAINED  (EVAL | GENERATE | PROBE | INSPECT) /* commands that read a checkpoint */
 #define ALL      (TRAIN | TRAINED | SELFTEST)
 
@@ -144,13 +145,19 @@ static const struct option table[] = {
      .help = "score the same tokens with exact attention too, and print the gap"},
 
     {"prompt", OPTION_TEXT, GENERATE, TEXT(prompt), .initial = "", .value = "TEXT", .heading = "Generation",
-     .help = "text to go on from"},
+     .help = "text to go on from; for a model of other tokens than bytes, their ids: \"464 3290\""},
     {"max-new-tokens", OPTION_INTEGER, GENERATE, RANGE(max_new_tokens, 1, COUNT_MAX), .initial = "256", .value = "N",
-     .heading = "Generation", .help = "tokens to generate"},
+     .heading = "Generation", .help = "tokens to generate, past the model's context too"},
     {"temperature", OPTION_REAL, GENERATE, RANGE(temperature, 0, 100), .initial = "1", .value = "X",
      .heading = "Generation", .help = "divides the logits; 0: always the likeliest token"},
     {"top-k", OPTION_INTEGER, GENERATE, RANGE(top_k, 0, EXTENT_MAX), .initial = "0", .value = "N",
      .heading = "Generation", .help = "draw from the K likeliest tokens; 0: from all"},
+
+    {"tokenizer", OPTION_TEXT, GENERATE, TEXT(vocabulary_file), .initial = "", .value = "FILE", .heading = "Generation",
+     .help = "tokenizer.bin that turns ids into text; empty: bytes, or the ids as numbers"},
+
+    {"out", OPTION_TEXT, REPORT, TEXT(out), .initial = "", .value = "FILE", .heading = "Report",
+     .help = "the page; empty: report.html in the first run's folder"},
 
     {"out", OPTION_TEXT, DATA, TEXT(out), .initial = "", .value = "FILE", .heading = "Shards",
      .help = "write: the shard to be written"},
