@@ -101,7 +101,7 @@ $(BUILD)/check: $(BUILD)/tests/main.o $(TEST_OBJECTS) $(BUILD)/libflamia.a
 	$(CC) $(CFLAGS_ALL) -o $@ $^ $(CHECK_LIBS) $(LIBS) $(LDFLAGS)
 
 check-run: $(BUILD)/check $(BUILD)/flamia
-	FLAMIA=$(BUILD)/flamia OMP_NUM_THREADS=$${OMP_NUM_THREADS:-2} $(BUILD)/check
+	FLAMIA=$(BUILD)/flamia OMP_NUM_THREADS=$${OMP_NUM_THREADS:-2} OMP_WAIT_POLICY=passive $(BUILD)/check
 
 check-sanitize:
 	CHECK_TOKENS=160 CK_TIMEOUT_MULTIPLIER=$${CK_TIMEOUT_MULTIPLIER:-20} UBSAN_OPTIONS=print_stacktrace=1 \
