@@ -13,9 +13,8 @@ struct entry {
 };
 
 static const struct entry entries[] = {
-    {COMMAND_EVAL, command_eval},
-    {COMMAND_GENERATE, command_generate},
-    {COMMAND_DATA, command_data},
+    {COMMAND_EVAL, command_eval}, {COMMAND_GENERATE, command_generate},
+    {COMMAND_DATA, command_data}, {COMMAND_REPORT, command_report},
     {COMMAND_COUNT, NULL}, /* the end */
 };
 
