@@ -12,11 +12,16 @@ struct entry {
     int (*run)(int argc, char **argv);
 };
 
+/* clang-format off: one a line, so that each can come by itself */
 static const struct entry entries[] = {
-    {COMMAND_EVAL, command_eval}, {COMMAND_GENERATE, command_generate},
-    {COMMAND_DATA, command_data}, {COMMAND_REPORT, command_report},
+    {COMMAND_TRAIN, command_train},
+    {COMMAND_EVAL, command_eval},
+    {COMMAND_GENERATE, command_generate},
+    {COMMAND_DATA, command_data},
+    {COMMAND_REPORT, command_report},
     {COMMAND_COUNT, NULL}, /* the end */
 };
+/* clang-format on */
 
 static void print_help(FILE *to)
 {
