@@ -145,7 +145,7 @@ static void print_step(const struct run *run, const struct step_report *report, 
 
 static bool save(struct run *run, struct error *error)
 {
-    char folder[SETTINGS_PATH];
+    char folder[CHECKPOINT_PATH];
     if (run->state.step == run->saved_step) {
         return true;
     }

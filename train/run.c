@@ -44,9 +44,9 @@ static bool same_folder(const char *one, const char *other)
 }
 
 /* Finds the checkpoint to go on from; `folder` is empty if there is none to. */
-static bool choose_checkpoint(const struct settings *s, char folder[SETTINGS_PATH], struct error *error)
+static bool choose_checkpoint(const struct settings *s, char folder[CHECKPOINT_PATH], struct error *error)
 {
-    char newest[SETTINGS_PATH] = "";
+    char newest[CHECKPOINT_PATH] = "";
     const bool exists = checkpoint_run_exists(s->out), automatic = strcmp(s->resume, "auto") == 0;
     folder[0] = '\0';
     if (strcmp(s->resume, "never") == 0) {
@@ -60,7 +60,7 @@ static bool choose_checkpoint(const struct settings *s, char folder[SETTINGS_PAT
         return false;
     }
     if (automatic) {
-        memcpy(folder, newest, SETTINGS_PATH);
+        memcpy(folder, newest, CHECKPOINT_PATH);
         return true;
     }
     if (!checkpoint_find(s->resume, folder, error)) {
@@ -199,7 +199,7 @@ static bool log_start(struct run *run, struct error *error)
 bool run_begin(struct run *run, struct error *error)
 {
     const struct settings *s = run->settings;
-    char folder[SETTINGS_PATH];
+    char folder[CHECKPOINT_PATH];
     if (s->threads > 0) {
         omp_set_num_threads((int)s->threads);
     }
