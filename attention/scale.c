@@ -1,16 +1,15 @@
-/* scale.c: see scale.h. The exponent is read from the bits of the maximum, after subnormal FP32 numbers are lifted into
- * the normal range. */
+/* scale.c: see scale.h. The exponent is read from the bits of the maximum. */
 #include "attention/scale.h"
 
 #include "attention/formats.h"
 
-/* floor(log2 amax) of a positive finite number and its 23 mantissa bits. */
+/* floor(log2 amax) of a positive finite number and its 23 mantissa bits. Subnormal numbers come out as -127: too large,
+ * and still so small that every format clamps them to the smallest exponent. */
 static int split(float amax, uint32_t *mantissa)
 {
-    const int lift = amax < 0x1p-126f ? 24 : 0;
-    const uint32_t bits = float_to_bits(lift ? amax * 0x1p24f : amax);
+    const uint32_t bits = float_to_bits(amax);
     *mantissa = bits & 0x7FFFFFu;
-    return (int)(bits >> 23) - 127 - lift;
+    return (int)(bits >> 23) - 127;
 }
 
 static int at_least(int e, int least)

@@ -8,7 +8,6 @@
  * 1. Deliberate mismatches (section 4.5) leave the bound.
  */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -124,9 +123,6 @@ START_TEST(row_sums_stay_within_their_bound)
             const struct row_sums sums = run(&c, recipe_at((size_t)_i));
             ck_assert_msg(sums.beyond == 0, "%s: %zu of %zu rows beyond the bound, the worst by %.3g",
                           recipe_at((size_t)_i)->name, sums.beyond, sums.rows, sums.worst);
-            if (getenv("SHOW")) {
-                fprintf(stderr, "%s %d %g: %.3g\n", recipe_at((size_t)_i)->name, causal, sharpness, sums.worst);
-            }
             case_free(&c);
         }
     }
@@ -146,10 +142,6 @@ START_TEST(a_mismatched_p_or_exponential_leaves_the_bound)
     case_trace(&c);
     case_trace(&other);
     const struct row_sums good = run(&c, recipe_find(presets[_i])), bad = run(&other, &mismatched);
-    if (getenv("SHOW")) {
-        fprintf(stderr, "mismatch %d: %zu of %zu, worst %.3g (%.3g) dQ moved %.3g\n", _i, bad.beyond, bad.rows,
-                bad.worst, good.worst, relative_error(other.dquery, c.dquery, c.query_count));
-    }
     ck_assert_uint_eq(good.beyond, 0);
     ck_assert_uint_gt(bad.beyond, 0);
     ck_assert_double_gt(relative_error(other.dquery, c.dquery, c.query_count), 1e-5);
