@@ -3,7 +3,7 @@
  *     RUN/checkpoints/step_00001000/model.safetensors       weights, by the parameter table's names
  *                                   optimizer.safetensors   mean.NAME, square.NAME
  *                                   state.json              step, cursor, settings, data identity, checksums of the two
- *                                   COMPLETE                written last
+ *                                   COMPLETE                written last: the checksum of state.json
  *
  * A checkpoint is written under a temporary name, synced, and renamed; the folder of checkpoints is synced; only then
  * are older ones pruned. A kill or a full disk at any moment leaves every earlier checkpoint as it was. Reading checks
@@ -33,8 +33,8 @@ struct checkpoint_info {
     } files[CHECKPOINT_FILES]; /* model, optimizer */
 };
 
-/* Saves to RUN/checkpoints and then deletes whole checkpoints but the newest `settings->keep` (0: keeps all). `saved`
- * (CHECKPOINT_PATH bytes or NULL) gets the folder. */
+/* Saves to RUN/checkpoints and then deletes whole checkpoints of later steps, and all but the newest `settings->keep`
+ * (0: keeps all). `saved` (CHECKPOINT_PATH bytes or NULL) gets the folder. */
 bool checkpoint_save(const char *run_folder, const struct training_state *state, const struct settings *settings,
                      uint64_t data_identity, char *saved, struct error *error);
 
@@ -60,7 +60,8 @@ bool checkpoint_read_weights(const char *folder, struct network *network, struct
 bool checkpoint_read(const char *folder, const struct checkpoint_info *info, struct training_state *state,
                      struct error *error);
 
-/* Refuses to go on with another model or other data than the checkpoint's, naming both. Warns on stderr where bits may
+/* Refuses to go on with another model, other data or another order of samples (seed, --seq-len, --split) than the
+ * checkpoint's, naming both. Warns on stderr where bits may
  * differ: threads, OpenBLAS core. */
 bool checkpoint_agrees(const struct checkpoint_info *info, const struct settings *settings, uint64_t data_identity,
                        const char *folder, struct error *error);

@@ -10,6 +10,10 @@ extern const char *const checkpoint_file_names[CHECKPOINT_FILES];
 /* state.json of `info`, to be freed; NULL without memory. */
 char *checkpoint_state_text(const struct checkpoint_info *info);
 
+/* What COMPLETE holds: the checksum of state.json, which has those of the other files; 16 digits and a newline. */
+#define CHECKPOINT_MARKER 17
+void checkpoint_marker(char marker[CHECKPOINT_MARKER + 1], const char *state, size_t bytes);
+
 /* Fills in threads, BLAS and build of this process. */
 void checkpoint_describe_machine(struct checkpoint_info *info);
 

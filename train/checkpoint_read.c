@@ -38,9 +38,12 @@ bool checkpoint_measure(const char *path, uint64_t *bytes, uint64_t *checksum, s
 int64_t checkpoint_step_of(const char *name)
 {
     int64_t step;
-    int used = 0;
-    const bool matches = sscanf(name, "step_%" SCNd64 "%n", &step, &used) == 1 && name[used] == 0 && step >= 0;
-    return matches ? step : -1;
+    char same[40];
+    if (sscanf(name, "step_%" SCNd64, &step) != 1 || step < 0) {
+        return -1;
+    }
+    snprintf(same, sizeof same, "step_%08" PRId64, step);
+    return strcmp(name, same) == 0 ? step : -1;
 }
 
 static bool exists(const char *folder, const char *name)
@@ -51,20 +54,44 @@ static bool exists(const char *folder, const char *name)
 
 /* ---- state.json and what it promises ---- */
 
-static bool read_state(const char *folder, struct checkpoint_info *info, struct error *error)
+/* A small file whole, to be freed; a 0 follows its bytes. */
+static char *read_small(const char *folder, const char *name, size_t *bytes, struct error *error)
 {
     char path[CHECKPOINT_PATH];
     struct file file;
-    if (!checkpoint_join(path, folder, "state.json", error) || !file_open(&file, path, error)) {
-        return false;
+    if (!checkpoint_join(path, folder, name, error) || !file_open(&file, path, error)) {
+        return NULL;
     }
-    char *text = file.size <= CHUNK ? malloc((size_t)file.size + 1) : NULL;
-    const bool done =
-        text ? file_read(&file, 0, text, (size_t)file.size, error) &&
-                   checkpoint_parse_state(text, (size_t)file.size, path, info, error)
-             : error_set(error, ERROR_FAILED, "%s: %" PRIu64 " bytes, expected at most %zu", path, file.size, CHUNK);
-    free(text);
+    char *text = file.size <= CHUNK ? calloc((size_t)file.size + 1, 1) : NULL;
+    *bytes = (size_t)file.size;
+    if (!text) {
+        error_set(error, ERROR_FAILED, "%s: %" PRIu64 " bytes, expected at most %zu", path, file.size, CHUNK);
+    } else if (!file_read(&file, 0, text, *bytes, error)) {
+        free(text);
+        text = NULL;
+    }
     file_close(&file);
+    return text;
+}
+
+/* Reads state.json, which must be the one that COMPLETE was written for. */
+static bool read_state(const char *folder, struct checkpoint_info *info, struct error *error)
+{
+    char path[CHECKPOINT_PATH], expected[CHECKPOINT_MARKER + 1];
+    size_t bytes = 0, marker_bytes = 0;
+    char *text = read_small(folder, "state.json", &bytes, error);
+    char *marker = text ? read_small(folder, "COMPLETE", &marker_bytes, error) : NULL;
+    bool done = marker && checkpoint_join(path, folder, "state.json", error);
+    if (done) {
+        checkpoint_marker(expected, text, bytes);
+        done = (marker_bytes == CHECKPOINT_MARKER && memcmp(marker, expected, CHECKPOINT_MARKER) == 0) ||
+               error_set(error, ERROR_FAILED,
+                         "%s: checksum %.16s, COMPLETE says %.16s: one of them is damaged; use another checkpoint",
+                         path, expected, marker);
+    }
+    done = done && checkpoint_parse_state(text, bytes, path, info, error);
+    free(text);
+    free(marker);
     return done;
 }
 
@@ -238,36 +265,63 @@ bool checkpoint_read(const char *folder, const struct checkpoint_info *info, str
 
 struct field {
     const char *name;
-    size_t saved, now;
+    double saved, now;
 };
 
-static bool same_shape(const struct model_config *saved, const struct model_config *now, const char *folder,
-                       struct error *error)
+/* What may not change on the way: `why` says what would break. */
+static bool same(const struct field *fields, size_t count, const char *why, const char *folder, struct error *error)
 {
-    const struct field fields[] = {{"family", saved->family, now->family},
-                                   {"layers", saved->layers, now->layers},
-                                   {"width", saved->width, now->width},
-                                   {"heads", saved->heads, now->heads},
-                                   {"kv-heads", saved->kv_heads, now->kv_heads},
-                                   {"head-dim", saved->head_dim, now->head_dim},
-                                   {"ffn", saved->ffn, now->ffn},
-                                   {"vocabulary", saved->vocabulary, now->vocabulary},
-                                   {"context", saved->context, now->context},
-                                   {"tied", saved->tied_head, now->tied_head}};
-    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+    for (size_t i = 0; i < count; i++) {
         if (fields[i].saved != fields[i].now) {
             return error_set(error, ERROR_USAGE,
-                             "%s: its model has %s %zu, this run has %zu: give the options of the run that saved it",
-                             folder, fields[i].name, fields[i].saved, fields[i].now);
+                             "%s: it was saved with --%s %.15g, this run has %.15g: %s; give the options of the run "
+                             "that saved it",
+                             folder, fields[i].name, fields[i].saved, fields[i].now, why);
         }
     }
     return true;
 }
 
+static bool same_model(const struct model_config *saved, const struct model_config *now, const char *folder,
+                       struct error *error)
+{
+    const struct field fields[] = {{"family (0 gpt2, 1 llama)", saved->family, now->family},
+                                   {"layers", (double)saved->layers, (double)now->layers},
+                                   {"width", (double)saved->width, (double)now->width},
+                                   {"heads", (double)saved->heads, (double)now->heads},
+                                   {"kv-heads", (double)saved->kv_heads, (double)now->kv_heads},
+                                   {"head-dim", (double)saved->head_dim, (double)now->head_dim},
+                                   {"ffn", (double)saved->ffn, (double)now->ffn},
+                                   {"vocabulary", (double)saved->vocabulary, (double)now->vocabulary},
+                                   {"context", (double)saved->context, (double)now->context},
+                                   {"tied", saved->tied_head, now->tied_head},
+                                   {"norm-epsilon", (double)saved->norm_epsilon, (double)now->norm_epsilon},
+                                   {"rope-base", (double)saved->rope_base, (double)now->rope_base}};
+    return same(fields, sizeof fields / sizeof *fields, "the model would be another", folder, error);
+}
+
+/* The cursor counts samples of one order: a function of the seed, the sequence length and the training share. */
+static bool same_order(const struct settings *saved, const struct settings *now, const char *folder,
+                       struct error *error)
+{
+    const bool saved_apart = saved->val_data[0] != '\0', now_apart = now->val_data[0] != '\0';
+    const struct field fields[] = {
+        {"seed", (double)saved->seed, (double)now->seed},
+        {"seq-len", (double)saved->sequence_length, (double)now->sequence_length},
+    };
+    if (saved_apart != now_apart || (!now_apart && strcmp(saved->split, now->split) != 0)) {
+        return error_set(error, ERROR_USAGE,
+                         "%s: it was trained on %s of its data, this run on %s: the order of samples would not go on; "
+                         "give --split and --val-data of the run that saved it",
+                         folder, saved_apart ? "all" : saved->split, now_apart ? "all" : now->split);
+    }
+    return same(fields, sizeof fields / sizeof *fields, "the order of samples would not go on", folder, error);
+}
+
 bool checkpoint_agrees(const struct checkpoint_info *info, const struct settings *settings, uint64_t data_identity,
                        const char *folder, struct error *error)
 {
-    if (!same_shape(&info->settings.model, &settings->model, folder, error)) {
+    if (!same_model(&info->settings.model, &settings->model, folder, error)) {
         return false;
     }
     if (info->data_identity != data_identity) {
@@ -275,6 +329,9 @@ bool checkpoint_agrees(const struct checkpoint_info *info, const struct settings
                          "%s: it was trained on data %016" PRIx64 " (%.150s), --data is %016" PRIx64
                          ": the order of samples would not go on",
                          folder, info->data_identity, info->settings.data, data_identity);
+    }
+    if (!same_order(&info->settings, settings, folder, error)) {
+        return false;
     }
     struct checkpoint_info here;
     checkpoint_describe_machine(&here);

@@ -54,6 +54,11 @@ char *checkpoint_state_text(const struct checkpoint_info *info)
     return text;
 }
 
+void checkpoint_marker(char marker[CHECKPOINT_MARKER + 1], const char *state, size_t bytes)
+{
+    snprintf(marker, CHECKPOINT_MARKER + 1, "%016" PRIx64 "\n", file_checksum(FILE_CHECKSUM_START, state, bytes));
+}
+
 void checkpoint_describe_machine(struct checkpoint_info *info)
 {
     info->threads = omp_get_max_threads();

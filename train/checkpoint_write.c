@@ -142,9 +142,12 @@ static bool write_all(const char *folder, const struct training_state *state, co
     if (!write_files(folder, state, &info, error)) {
         return false;
     }
-    char *text = checkpoint_state_text(&info);
-    const bool done = text ? write_text(folder, "state.json", text, error) && write_text(folder, "COMPLETE", "", error)
-                           : error_set(error, ERROR_FAILED, "%s: no memory for state.json", folder);
+    char *text = checkpoint_state_text(&info), marker[CHECKPOINT_MARKER + 1];
+    if (!text) {
+        return error_set(error, ERROR_FAILED, "%s: no memory for state.json", folder);
+    }
+    checkpoint_marker(marker, text, strlen(text));
+    const bool done = write_text(folder, "state.json", text, error) && write_text(folder, "COMPLETE", marker, error);
     free(text);
     return done;
 }
@@ -155,19 +158,16 @@ static bool write_all(const char *folder, const struct training_state *state, co
  * checkpoint of that name at every moment. */
 static bool take_name(const char *made, const char *final, struct error *error)
 {
-    if (renameat2(AT_FDCWD, made, AT_FDCWD, final, RENAME_NOREPLACE) == 0) {
+    if (renameat2(AT_FDCWD, made, AT_FDCWD, final, RENAME_EXCHANGE) == 0) {
+        return remove_tree(made, error);
+    }
+    if (rename(made, final) == 0) { /* there was none, or an empty one */
         return true;
     }
-    if (errno == EEXIST || errno == ENOTEMPTY) {
-        if (renameat2(AT_FDCWD, made, AT_FDCWD, final, RENAME_EXCHANGE) == 0) {
-            return remove_tree(made, error);
-        }
-        if (!remove_tree(final, error)) {
-            return false;
-        }
+    if ((errno == EEXIST || errno == ENOTEMPTY) && remove_tree(final, error) && rename(made, final) == 0) {
+        return true;
     }
-    return rename(made, final) == 0 ||
-           error_set(error, ERROR_FAILED, "%s: cannot take the name %s: %s", made, final, strerror(errno));
+    return error_set(error, ERROR_FAILED, "%s: cannot take the name %s: %s", made, final, strerror(errno));
 }
 
 static int descending(const void *left, const void *right)
@@ -211,12 +211,19 @@ static int64_t *whole_steps(const char *checkpoints, size_t *count, struct error
     return steps;
 }
 
-static bool prune(const char *checkpoints, int64_t keep, struct error *error)
+/* Deletes whole checkpoints after step `newest`, which a run that went on from an earlier step has left behind, as the
+ * log drops their records; and of the others all but the newest `keep` (0: none). */
+static bool prune(const char *checkpoints, int64_t newest, int64_t keep, struct error *error)
 {
     size_t count;
+    int64_t kept = 0;
     bool done = true;
     int64_t *steps = whole_steps(checkpoints, &count, error);
-    for (size_t i = (size_t)keep; done && i < count; i++) {
+    for (size_t i = 0; done && i < count; i++) {
+        if (steps[i] <= newest && (keep == 0 || kept < keep)) {
+            kept++;
+            continue;
+        }
         char name[32], path[CHECKPOINT_PATH];
         snprintf(name, sizeof name, "step_%08" PRId64, steps[i]);
         done = checkpoint_join(path, checkpoints, name, error) && remove_tree(path, error);
@@ -247,5 +254,5 @@ bool checkpoint_save(const char *run_folder, const struct training_state *state,
         snprintf(saved, CHECKPOINT_PATH, "%s", final);
     }
     return file_sync_folder(checkpoints, error) && file_sync_folder(run_folder, error) &&
-           (settings->keep == 0 || prune(checkpoints, settings->keep, error));
+           prune(checkpoints, state->step, settings->keep, error);
 }
