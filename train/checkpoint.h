@@ -60,8 +60,7 @@ bool checkpoint_read_weights(const char *folder, struct network *network, struct
 bool checkpoint_read(const char *folder, const struct checkpoint_info *info, struct training_state *state,
                      struct error *error);
 
-/* Refuses to go on with another model, other data or another order of samples (seed, --seq-len, --split) than the
- * checkpoint's, naming both. Warns on stderr where bits may
+/* Refuses to go on with another model or other data than the checkpoint's, naming both. Warns on stderr where bits may
  * differ: threads, OpenBLAS core. */
 bool checkpoint_agrees(const struct checkpoint_info *info, const struct settings *settings, uint64_t data_identity,
                        const char *folder, struct error *error);

@@ -268,20 +268,6 @@ struct field {
     double saved, now;
 };
 
-/* What may not change on the way: `why` says what would break. */
-static bool same(const struct field *fields, size_t count, const char *why, const char *folder, struct error *error)
-{
-    for (size_t i = 0; i < count; i++) {
-        if (fields[i].saved != fields[i].now) {
-            return error_set(error, ERROR_USAGE,
-                             "%s: it was saved with --%s %.15g, this run has %.15g: %s; give the options of the run "
-                             "that saved it",
-                             folder, fields[i].name, fields[i].saved, fields[i].now, why);
-        }
-    }
-    return true;
-}
-
 static bool same_model(const struct model_config *saved, const struct model_config *now, const char *folder,
                        struct error *error)
 {
@@ -297,25 +283,15 @@ static bool same_model(const struct model_config *saved, const struct model_conf
                                    {"tied", saved->tied_head, now->tied_head},
                                    {"norm-epsilon", (double)saved->norm_epsilon, (double)now->norm_epsilon},
                                    {"rope-base", (double)saved->rope_base, (double)now->rope_base}};
-    return same(fields, sizeof fields / sizeof *fields, "the model would be another", folder, error);
-}
-
-/* The cursor counts samples of one order: a function of the seed, the sequence length and the training share. */
-static bool same_order(const struct settings *saved, const struct settings *now, const char *folder,
-                       struct error *error)
-{
-    const bool saved_apart = saved->val_data[0] != '\0', now_apart = now->val_data[0] != '\0';
-    const struct field fields[] = {
-        {"seed", (double)saved->seed, (double)now->seed},
-        {"seq-len", (double)saved->sequence_length, (double)now->sequence_length},
-    };
-    if (saved_apart != now_apart || (!now_apart && strcmp(saved->split, now->split) != 0)) {
-        return error_set(error, ERROR_USAGE,
-                         "%s: it was trained on %s of its data, this run on %s: the order of samples would not go on; "
-                         "give --split and --val-data of the run that saved it",
-                         folder, saved_apart ? "all" : saved->split, now_apart ? "all" : now->split);
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        if (fields[i].saved != fields[i].now) {
+            return error_set(
+                error, ERROR_USAGE,
+                "%s: its model has %s %.15g, this run has %.15g: give the options of the run that saved it", folder,
+                fields[i].name, fields[i].saved, fields[i].now);
+        }
     }
-    return same(fields, sizeof fields / sizeof *fields, "the order of samples would not go on", folder, error);
+    return true;
 }
 
 bool checkpoint_agrees(const struct checkpoint_info *info, const struct settings *settings, uint64_t data_identity,
@@ -329,9 +305,6 @@ bool checkpoint_agrees(const struct checkpoint_info *info, const struct settings
                          "%s: it was trained on data %016" PRIx64 " (%.150s), --data is %016" PRIx64
                          ": the order of samples would not go on",
                          folder, info->data_identity, info->settings.data, data_identity);
-    }
-    if (!same_order(&info->settings, settings, folder, error)) {
-        return false;
     }
     struct checkpoint_info here;
     checkpoint_describe_machine(&here);

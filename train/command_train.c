@@ -4,6 +4,7 @@
 #include "train/commands.h"
 #include "train/loop.h"
 #include "train/options.h"
+#include "train/report.h"
 #include "train/signals.h"
 
 static void print_start(const struct run *run)
@@ -19,6 +20,15 @@ static void print_start(const struct run *run)
     }
     printf("\n");
     fflush(stdout);
+}
+
+/* RUN/report.html, for this run alone; `flamia report` puts several on a page. */
+static bool write_report(const struct settings *settings, struct error *error)
+{
+    char path[SETTINGS_PATH + 16];
+    const char *const run_folder = settings->out;
+    snprintf(path, sizeof path, "%s/report.html", run_folder);
+    return report_write(path, &run_folder, 1, NULL, error);
 }
 
 static bool train(struct run *run, const struct settings *settings, struct error *error)
@@ -37,7 +47,7 @@ static bool train(struct run *run, const struct settings *settings, struct error
         return false;
     }
     print_start(run);
-    return run_loop(run, error);
+    return run_loop(run, error) && write_report(settings, error);
 }
 
 int command_train(int argc, char **argv)

@@ -9,6 +9,7 @@
 
 #include "train/checkpoint.h"
 #include "train/evaluate.h"
+#include "train/evaluation_record.h"
 #include "train/learning_rate.h"
 #include "train/progress.h"
 #include "train/signals.h"
@@ -161,15 +162,15 @@ static bool save(struct run *run, struct error *error)
                   : error_set(error, ERROR_FAILED, "out of memory for a log record");
 }
 
-static bool log_evaluation(struct run *run, const struct evaluation *e, struct error *error)
+static bool log_evaluation(struct run *run, const struct evaluation *evaluation, struct error *error)
 {
-    json_t *record =
-        json_pack("{s:I, s:o, s:o, s:o, s:o, s:o, s:s, s:I, s:I}", "step", (json_int_t)run->state.step, "own",
-                  log_real(e->own), "exact", log_real(e->has_exact ? e->exact : (double)NAN), "gap", log_real(e->gap),
-                  "gap_se", log_real(e->gap_se), "bits_per_byte", log_real(e->bits_per_byte), "recipe",
-                  run->settings->recipe.name, "tokens", (json_int_t)e->tokens, "documents", (json_int_t)e->documents);
-    return record ? log_write(&run->log, "eval", record, error)
-                  : error_set(error, ERROR_FAILED, "out of memory for a log record");
+    const struct recipe *recipe = &run->settings->recipe;
+    json_t *record = evaluation_record(evaluation, recipe->name, recipe_causality(recipe));
+    if (!record || json_object_set_new(record, "step", json_integer((json_int_t)run->state.step)) != 0) {
+        json_decref(record);
+        return error_set(error, ERROR_FAILED, "out of memory for a log record");
+    }
+    return log_write(&run->log, "eval", record, error);
 }
 
 static void print_evaluation(const struct run *run, const struct evaluation *e)
