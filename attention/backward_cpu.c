@@ -271,7 +271,7 @@ static void visit_pair(const struct backward *backward, struct pair_tile *tile, 
     const size_t head_dim = backward->shape->head_dim, keys = key_row(backward, pair),
                  first = query_row(backward, pair, 0) * head_dim;
     const enum tile_mask mask = pair->boundary ? TILE_UPPER : TILE_FULL;
-    const struct attention_trace none = {NULL}, *trace = backward->trace ? backward->trace : &none;
+    const struct attention_trace none = {.probability_value = NULL}, *trace = backward->trace ? backward->trace : &none;
     rebuild(backward, tile, pair);
     form_dscore(backward, tile, pair);
     copy_trace(backward, trace->probability, tile->probability, pair);

@@ -1,6 +1,6 @@
 /* scale_forms.h: the exponents of scale.h as functions shared by host and device. For attention/ only.
  *
- * The exponent is read from the bits of the maximum, after subnormal FP32 numbers are lifted into the normal range.
+ * The exponent is read from the bits of the maximum.
  */
 #ifndef ATTENTION_SCALE_FORMS_H
 #define ATTENTION_SCALE_FORMS_H
@@ -8,13 +8,13 @@
 #include "attention/formats.h"
 #include "attention/scale.h"
 
-/* floor(log2 amax) of a positive finite number and its 23 mantissa bits. */
+/* floor(log2 amax) of a positive finite number and its 23 mantissa bits. Subnormal numbers come out as -127: too large,
+ * and still so small that every format clamps them to the smallest exponent. */
 FORMAT_FUNCTION int split_exponent(float amax, uint32_t *mantissa)
 {
-    const int lift = amax < 0x1p-126f ? 24 : 0;
-    const uint32_t bits = float_to_bits(lift ? amax * 0x1p24f : amax);
+    const uint32_t bits = float_to_bits(amax);
     *mantissa = bits & 0x7FFFFFu;
-    return (int)(bits >> 23) - 127 - lift;
+    return (int)(bits >> 23) - 127;
 }
 
 FORMAT_FUNCTION int exponent_at_least(int e, int least)

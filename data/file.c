@@ -25,7 +25,8 @@ bool file_open(struct file *file, const char *path, struct error *error)
     /* O_NONBLOCK: opening a pipe without a writer would wait for ever; it means nothing for regular files. */
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) {
-        return error_set(error, ERROR_FAILED, "%s: cannot be opened for reading: %s", path, strerror(errno));
+        return error_set(error, ERROR_FAILED, "%s: cannot be opened for reading: %s%s", path, strerror(errno),
+                         errno == EMFILE ? "; raise the limit with `ulimit -n`" : "");
     }
     struct stat status;
     if (fstat(fd, &status) != 0) {

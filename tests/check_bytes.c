@@ -45,7 +45,8 @@ START_TEST(rules_cut_where_they_say)
     assert_starts("delimiter:2C", ",,a", "0 1 2"); /* a delimiter alone is a document of one byte, not an empty one */
     assert_starts("delimiter:6161", "aaaaab", "0 2 4"); /* left to right, not overlapping */
     assert_starts("delimiter:616162", "aaabx", "0 4");  /* a match that begins inside a failed one */
-    assert_starts("delimiter:7878", "abc", "0");        /* a delimiter that is not there */
+    assert_starts("delimiter:616162616161", "aabaabaaax", "0 9");
+    assert_starts("delimiter:7878", "abc", "0"); /* a delimiter that is not there */
 }
 END_TEST
 
@@ -54,9 +55,9 @@ START_TEST(delimiters_are_found_as_a_plain_search_finds_them)
     struct random_stream random = random_stream(1);
     for (int round = 0; round < 200; round++) {
         uint8_t text[200];
-        const size_t size = 1 + random_below(&random, sizeof text), length = 1 + random_below(&random, 5);
+        const size_t size = 1 + random_below(&random, sizeof text), length = 1 + random_below(&random, 8);
         char rule[64] = "delimiter:";
-        uint8_t delimiter[5];
+        uint8_t delimiter[8];
         for (size_t i = 0; i < length; i++) {
             delimiter[i] = (uint8_t)('a' + random_below(&random, 2));
             snprintf(rule + strlen(rule), 3, "%02X", delimiter[i]);

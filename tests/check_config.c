@@ -82,10 +82,11 @@ END_TEST
 
 /* Options whose values contradict no other's, whatever they are. */
 static const char *const independent[] = {
-    "seed",       "threads",      "quiet",  "out",        "dry-run",      "time-limit", "save-every",   "keep",
-    "log-every",  "on-nonfinite", "tied",   "rope-base",  "norm-epsilon", "data",       "val-data",     "lr",
-    "min-lr",     "beta1",        "beta2",  "eps",        "clip",         "recompute",  "weight-decay", "peak-flops",
-    "eval-every", "eval-exact",   "layers", "vocabulary", "eval-tokens"};
+    "seed",         "threads",    "quiet",     "out",          "dry-run",       "time-limit",
+    "save-every",   "keep",       "log-every", "on-nonfinite", "deterministic", "rope-base",
+    "norm-epsilon", "data",       "val-data",  "lr",           "min-lr",        "beta1",
+    "beta2",        "eps",        "clip",      "recompute",    "weight-decay",  "peak-flops",
+    "eval-every",   "eval-exact", "layers",    "vocabulary",   "eval-tokens"};
 
 static void random_value(struct random_stream *random, const struct option *option, char *text, size_t bytes)
 {

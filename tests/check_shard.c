@@ -133,6 +133,9 @@ START_TEST(header_and_payload_must_agree)
         assert_refused(bytes, size, "header says -2147483648 tokens");
         file_put_u32(bytes + 8, (uint32_t)count);
         assert_refused(bytes, size - 1, "a part of one");
+        file_put_u32(bytes + 8, (uint32_t)count - 1);
+        assert_refused(bytes, size - 1, "a part of one"); /* the whole tokens are as many as the header says */
+        file_put_u32(bytes + 8, (uint32_t)count);
         assert_refused(bytes, SHARD_HEADER, "file holds 0");
         assert_refused(bytes, 600, "the file was cut");
         free(bytes);

@@ -23,6 +23,11 @@ void write_gpt2_shard(const char *path, const uint32_t *ids, size_t count);
 void write_flamia_shard(const char *path, const uint32_t *ids, size_t count, const int64_t *starts, size_t documents,
                         int64_t vocabulary);
 
+/* Asserts, on a pipe of the test's own, that what is no regular file is written in place. To be called before anything
+ * is written to a device of the machine: a writer that were broken here, run by root, would rename a file over the
+ * device. */
+void assert_devices_are_safe(void);
+
 /* Asserts that `error` holds `part` and has a code. */
 void assert_error_names(const struct error *error, const char *part);
 

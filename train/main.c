@@ -4,18 +4,20 @@
 #include <string.h>
 
 #include "train/commands.h"
+#include "train/version.h"
 #include "train/options.h"
-
-#define VERSION "0.1.0"
 
 struct entry {
     enum command_id command;
     int (*run)(int argc, char **argv);
 };
 
+/* clang-format off: one a line, so that each can come by itself */
 static const struct entry entries[] = {
-    {COMMAND_DATA, command_data}, {COMMAND_COUNT, NULL}, /* the end */
+    {COMMAND_TRAIN, command_train}, {COMMAND_EVAL, command_eval},     {COMMAND_GENERATE, command_generate},
+    {COMMAND_DATA, command_data},   {COMMAND_REPORT, command_report}, {COMMAND_COUNT, NULL}, /* the end */
 };
+/* clang-format on */
 
 static void print_help(FILE *to)
 {
@@ -53,7 +55,7 @@ int main(int argc, char **argv)
         return fflush(stdout) == 0 ? 0 : ERROR_FAILED;
     }
     if (strcmp(argv[1], "--version") == 0) {
-        printf("flamia %s (CPU, built with %s)\n", VERSION, __VERSION__);
+        printf("flamia %s (CPU, built with %s)\n", FLAMIA_VERSION, __VERSION__);
         return fflush(stdout) == 0 ? 0 : ERROR_FAILED;
     }
     for (const struct entry *entry = entries; entry->run; entry++) {

@@ -69,11 +69,7 @@ bool options_complete(enum command_id command, struct settings *settings, struct
     if (command != COMMAND_TRAIN) {
         return recipe_agrees(command, settings, error);
     }
-    struct error shape;
-    if (!model_config_check(&settings->model, &shape)) {
-        return error_set(error, ERROR_USAGE, "model options: %s", shape.text);
-    }
-    return lengths_agree(settings, error) &&
+    return model_config_check(&settings->model, error) && lengths_agree(settings, error) &&
            (settings->steps == 0 || learning_rate_check(settings, settings->steps, error)) &&
            recipe_agrees(command, settings, error);
 }

@@ -15,11 +15,12 @@
 #define INSPECT  (1u << COMMAND_INSPECT)
 #define SELFTEST (1u << COMMAND_SELFTEST)
 #define DATA     (1u << COMMAND_DATA)
+#define REPORT   (1u << COMMAND_REPORT)
 #define TRAINED  (EVAL | GENERATE | PROBE | INSPECT) /* commands that read a checkpoint */
 #define ALL      (TRAIN | TRAINED | SELFTEST)
 
 #define COUNT_MAX  9007199254740992.0 /* 2^53: integers that JSON readers keep exactly */
-#define EXTENT_MAX 2147483647.0       /* what sizes of a model or batch may be: their products are checked apart */
+#define EXTENT_MAX 268435456.0        /* what sizes of a model or batch may be: their products are checked apart */
 
 static const struct option table[] = {
     {"preset", OPTION_PRESET, TRAIN, TEXT(preset), .initial = "byte-tiny", .value = "NAME", .heading = "General",
@@ -70,18 +71,17 @@ static const struct option table[] = {
      .heading = "Model", .help = "key and value heads; divides --heads; 0: as many"},
     {"head-dim", OPTION_INTEGER, TRAIN, RANGE(model.head_dim, 0, 256), .initial = "0", .value = "N", .heading = "Model",
      .help = "channels of a head, a multiple of 16; 0: width / heads"},
-    {"ffn", OPTION_INTEGER, TRAIN, RANGE(model.ffn, 0, 4 * EXTENT_MAX), .initial = "0", .value = "N",
-     .heading = "Model",
+    {"ffn", OPTION_INTEGER, TRAIN, RANGE(model.ffn, 0, EXTENT_MAX), .initial = "0", .value = "N", .heading = "Model",
      .help = "hidden width of the MLP; 0: 4 width (gpt2), 8/3 width rounded up to a multiple of 64 (llama)"},
     {"vocabulary", OPTION_INTEGER, TRAIN, RANGE(model.vocabulary, 1, EXTENT_MAX), .initial = "256", .value = "N",
      .heading = "Model", .help = "token ids are below it"},
     {"context", OPTION_INTEGER, TRAIN, RANGE(model.context, 0, EXTENT_MAX), .initial = "0", .value = "N",
      .heading = "Model", .help = "longest document the model can take; 0: --seq-len"},
     {"tied", OPTION_SWITCH, TRAIN, TEXT(model.tied_head), .initial = "true", .heading = "Model",
-     .help = "the output layer is the token embedding"},
-    {"norm-epsilon", OPTION_FLOAT, TRAIN, RANGE(model.norm_epsilon, 1e-12, 1), .initial = "1e-5", .value = "X",
+     .help = "the output layer is the token embedding; gpt2 knows no other way"},
+    {"norm-epsilon", OPTION_FLOAT, TRAIN, RANGE(model.norm_epsilon, 1e-12, 0.5), .initial = "1e-5", .value = "X",
      .heading = "Model", .help = "added to the variance under the root"},
-    {"rope-base", OPTION_FLOAT, TRAIN, RANGE(model.rope_base, 1, 1e9), .initial = "10000", .value = "X",
+    {"rope-base", OPTION_FLOAT, TRAIN, RANGE(model.rope_base, 2, 1e9), .initial = "10000", .value = "X",
      .heading = "Model", .help = "llama: base of the rotary frequencies"},
 
     {"recipe", OPTION_RECIPE, TRAIN, FIELD(recipe), .initial = "mxfp8", .value = "NAME", .heading = "Attention",
@@ -145,13 +145,19 @@ static const struct option table[] = {
      .help = "score the same tokens with exact attention too, and print the gap"},
 
     {"prompt", OPTION_TEXT, GENERATE, TEXT(prompt), .initial = "", .value = "TEXT", .heading = "Generation",
-     .help = "text to go on from"},
+     .help = "text to go on from; for a model of other tokens than bytes, their ids: \"464 3290\""},
     {"max-new-tokens", OPTION_INTEGER, GENERATE, RANGE(max_new_tokens, 1, COUNT_MAX), .initial = "256", .value = "N",
-     .heading = "Generation", .help = "tokens to generate"},
+     .heading = "Generation", .help = "tokens to generate, past the model's context too"},
     {"temperature", OPTION_REAL, GENERATE, RANGE(temperature, 0, 100), .initial = "1", .value = "X",
      .heading = "Generation", .help = "divides the logits; 0: always the likeliest token"},
     {"top-k", OPTION_INTEGER, GENERATE, RANGE(top_k, 0, EXTENT_MAX), .initial = "0", .value = "N",
      .heading = "Generation", .help = "draw from the K likeliest tokens; 0: from all"},
+
+    {"tokenizer", OPTION_TEXT, GENERATE, TEXT(vocabulary_file), .initial = "", .value = "FILE", .heading = "Generation",
+     .help = "tokenizer.bin that turns ids into text; empty: bytes, or the ids as numbers"},
+
+    {"out", OPTION_TEXT, REPORT, TEXT(out), .initial = "", .value = "FILE", .heading = "Report",
+     .help = "the page; empty: report.html in the first run's folder"},
 
     {"out", OPTION_TEXT, DATA, TEXT(out), .initial = "", .value = "FILE", .heading = "Shards",
      .help = "write: the shard to be written"},

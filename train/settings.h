@@ -53,6 +53,7 @@ struct settings {
     /* eval, generate, probe, inspect */
     char checkpoint[SETTINGS_PATH];
     char prompt[SETTINGS_PATH];
+    char vocabulary_file[SETTINGS_PATH]; /* tokenizer.bin; empty: none */
     int64_t max_new_tokens, top_k;
     double temperature;
     /* data */
