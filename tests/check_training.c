@@ -311,6 +311,7 @@ START_TEST(a_loss_that_overflows_ends_the_run)
     overflow(&session);
     ck_assert(!run_loop(&session.run, &error));
     ck_assert_int_eq(error.code, ERROR_NONFINITE);
+    ck_assert_msg(strstr(error.text, "step 1: loss is not finite"), "%s", error.text);
     ck_assert_msg(strstr(error.text, "--on-nonfinite skip"), "%s", error.text);
     run_close(&session.run);
     ck_assert(!has_checkpoint(&place));
