@@ -48,6 +48,7 @@ static double train(const struct recipe *recipe, enum labels labels, bool packed
     options_defaults(COMMAND_TRAIN, &settings);
     ck_assert(adamw_create(&adamw, network_table(network), &error));
     ck_assert(step_work_create(&work, 1, ROWS * LENGTH, &error));
+    const int quarter = steps / 4;
     double sum = 0;
     for (int step = 0; step < steps; step++) {
         struct step_outcome outcome;
@@ -60,13 +61,13 @@ static double train(const struct recipe *recipe, enum labels labels, bool packed
         ck_assert_msg(step_gradients(network, recipe, &work, 1, (uint64_t)step, &outcome, &error), "%s", error.text);
         ck_assert(outcome.finite);
         step_update(network, &adamw, &settings, 5e-3, &outcome);
-        sum += step >= steps - steps / 4 ? outcome.loss : 0;
+        sum += step >= steps - quarter ? outcome.loss : 0;
     }
     step_work_destroy(&work);
     adamw_destroy(&adamw);
     batch_free(batch);
     network_destroy(network);
-    return sum / (steps / 4);
+    return sum / quarter;
 }
 
 START_TEST(random_bytes_cannot_be_learned)
