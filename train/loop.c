@@ -10,7 +10,6 @@
 #include "train/checkpoint.h"
 #include "train/evaluate.h"
 #include "train/evaluation_record.h"
-#include "train/evaluation_record.h"
 #include "train/learning_rate.h"
 #include "train/progress.h"
 #include "train/signals.h"
