@@ -15,8 +15,10 @@ struct entry {
 
 /* clang-format off: one a line, so that each can come by itself */
 static const struct entry entries[] = {
-    {COMMAND_TRAIN, command_train}, {COMMAND_EVAL, command_eval},     {COMMAND_GENERATE, command_generate},
-    {COMMAND_DATA, command_data},   {COMMAND_REPORT, command_report}, {COMMAND_COUNT, NULL}, /* the end */
+    {COMMAND_TRAIN, command_train},       {COMMAND_EVAL, command_eval},
+    {COMMAND_GENERATE, command_generate}, {COMMAND_PROBE, command_probe},
+    {COMMAND_RECIPES, command_recipes},   {COMMAND_DATA, command_data},
+    {COMMAND_REPORT, command_report},     {COMMAND_COUNT, NULL}, /* the end */
 };
 /* clang-format on */
 
