@@ -173,6 +173,7 @@ START_TEST(moments_carried_over_go_on_bit_for_bit)
     for (int step = 0; step < 2; step++) {
         adamw_update_cpu(&p.adamw, &p.table, &plain, p.parameters, p.gradients);
     }
+    ck_assert_ptr_nonnull(q.adamw.mean);
     memcpy(q.adamw.mean, p.adamw.mean, ELEMENTS * sizeof(float));
     memcpy(q.adamw.square, p.adamw.square, ELEMENTS * sizeof(float));
     q.adamw.updates = p.adamw.updates;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attention/probability_cpu.h"
 #include "tests/attention_case.h"
 
 /* ---- NaN: never swallowed, never outside its document or before its time ---- */
@@ -65,6 +66,34 @@ START_TEST(hidden_rows_have_an_infinite_lse_and_zero_output)
     ck_assert_float_eq(natural[1], -INFINITY);
     ck_assert_float_eq_tol(natural[2], -3 * 0.6931472f, 1e-6f);
     ck_assert(isnan(natural[3]));
+}
+END_TEST
+
+START_TEST(a_block_of_ds_that_holds_nan_or_infinity_is_nan)
+{
+    /* Rows 37 and key 70 of a tile: its own 32 x 32 block, its row's 32 keys, or the tile; and nothing else. */
+    static const char *const scales[][2] = {{"dscore-scale=block"}, {"dscore-scale=row"}, {"dscore-scale=tile"}};
+    static const float bad[] = {NAN, INFINITY, -INFINITY};
+    struct random_stream stream = random_stream(75);
+    float *tile = test_alloc(TILE * TILE * sizeof *tile), *key = test_alloc(TILE * TILE * sizeof *key);
+    for (size_t i = 0; i < 9; i++) {
+        const struct recipe recipe = recipe_with("mxfp8", scales[i % 3]);
+        const struct tile_place place = {0};
+        random_normals(&stream, tile, TILE * TILE, 1);
+        tile[37 * TILE + 70] = bad[i / 3];
+        memcpy(key, tile, TILE * TILE * sizeof *tile);
+        dscore_quantize(&recipe, tile, key, TILE, TILE, NULL, 0, &place);
+        for (size_t at = 0; at < TILE * TILE; at++) {
+            const size_t row = at / TILE, column = at % TILE;
+            const bool same_block = row / 32 == 1 && column / 32 == 2;
+            const bool expected = i % 3 == 0 ? same_block : i % 3 == 1 ? same_block && row == 37 : true;
+            expect((isnan(tile[at]) && isnan(key[at])) == expected && (isnan(tile[at]) || isnan(key[at])) == expected,
+                   "%s: dS of row %zu, key %zu is %g", scales[i % 3][0], row, column, (double)tile[at]);
+        }
+    }
+    ck_assert(isnan(dscore_tensor_scale(0x7F800000u)) && isnan(dscore_tensor_scale(0x7FC00000u)));
+    free(tile);
+    free(key);
 }
 END_TEST
 
@@ -133,6 +162,7 @@ Suite *suite_attention_faults(void)
     TCase *tcase = tcase_create("attention_faults");
     tcase_set_timeout(tcase, 60);
     tcase_add_loop_test(tcase, a_nan_shows_in_every_row_that_sees_it_and_in_no_other_document, 0, (int)recipe_count());
+    tcase_add_test(tcase, a_block_of_ds_that_holds_nan_or_infinity_is_nan);
     tcase_add_test(tcase, hidden_rows_have_an_infinite_lse_and_zero_output);
     tcase_add_test(tcase, bad_calls_are_refused_with_a_status);
     tcase_add_test(tcase, every_status_has_its_own_text);

@@ -44,6 +44,14 @@ START_TEST(exact_is_exact_at_integers)
 }
 END_TEST
 
+START_TEST(exact_is_zero_below_the_normal_range)
+{
+    ck_assert_float_eq(exponential_base2(EXPONENTIAL_EXACT, -126), 0x1p-126f);
+    ck_assert_float_eq(exponential_base2(EXPONENTIAL_EXACT, -126.0001f), 0);
+    ck_assert_float_eq(exponential_base2(EXPONENTIAL_EXACT, -130), 0);
+}
+END_TEST
+
 START_TEST(polynomial_is_within_its_fit)
 {
     /* The best cubic with p(0) = 1 on [0, 1) has a relative error near 1e-4. */
@@ -148,6 +156,7 @@ Suite *suite_exponential(void)
     tcase_set_timeout(tcase, 20);
     tcase_add_test(tcase, exact_is_within_two_units_in_the_last_place);
     tcase_add_test(tcase, exact_is_exact_at_integers);
+    tcase_add_test(tcase, exact_is_zero_below_the_normal_range);
     tcase_add_test(tcase, polynomial_is_within_its_fit);
     tcase_add_test(tcase, mitchell_errs_between_minus_4_9_and_plus_1_percent);
     tcase_add_test(tcase, schraudolph_errs_by_a_few_percent_and_not_on_average);

@@ -292,6 +292,23 @@ START_TEST(a_broken_weight_ends_the_run_by_name_and_saves_nothing)
 }
 END_TEST
 
+START_TEST(a_run_that_ended_before_its_first_checkpoint_begins_again)
+{
+    const struct place place = make_place(15);
+    struct session session;
+    struct error error;
+    BEGIN(&session, &place, "--steps", "5");
+    network_parameters(session.run.state.network)[0] = NAN;
+    (void)run_loop(&session.run, &error);
+    run_close(&session.run);
+    ck_assert_int_eq(TRAIN(&place, "--steps", "2", "--resume", "auto"), 0);
+    json_t *steps = records(&place, "step");
+    ck_assert_uint_eq(json_array_size(steps), 2);
+    ck_assert_double_eq(number(steps, 0, "step"), 1);
+    json_decref(steps);
+}
+END_TEST
+
 /* Finite weights whose products overflow. */
 static void overflow(struct session *session)
 {
@@ -311,6 +328,7 @@ START_TEST(a_loss_that_overflows_ends_the_run)
     overflow(&session);
     ck_assert(!run_loop(&session.run, &error));
     ck_assert_int_eq(error.code, ERROR_NONFINITE);
+    ck_assert_msg(strstr(error.text, "step 1: loss is not finite"), "%s", error.text);
     ck_assert_msg(strstr(error.text, "--on-nonfinite skip"), "%s", error.text);
     run_close(&session.run);
     ck_assert(!has_checkpoint(&place));
@@ -386,6 +404,7 @@ Suite *suite_training(void)
     tcase_add_test(tests, what_is_missing_is_named);
     tcase_add_test(tests, a_folder_that_cannot_be_made_is_named);
     tcase_add_loop_test(tests, a_broken_weight_ends_the_run_by_name_and_saves_nothing, 0, 2);
+    tcase_add_test(tests, a_run_that_ended_before_its_first_checkpoint_begins_again);
     tcase_add_test(tests, a_loss_that_overflows_ends_the_run);
     tcase_add_test(tests, steps_that_overflow_can_be_skipped_and_are_counted);
     tcase_add_loop_test(tests, a_signal_saves_and_leaves, 0, 2);

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/fuzz.h"
 #include "train/options.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
+#include "train/preset.h"
 
 static void check_round_trip(const struct settings *settings)
 {
@@ -37,6 +37,27 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
         check_round_trip(&settings);
     } else if (error.code == ERROR_NONE || !memchr(error.text, '\0', sizeof error.text) || error.text[0] == '\0') {
         abort();
+    }
+    return 0;
+}
+
+/* The printed settings of every preset. */
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+    (void)argc, (void)argv;
+    const char *folder = getenv("FUZZ_SEEDS");
+    for (size_t i = 0; folder && i < preset_count(); i++) {
+        char path[1024];
+        struct settings settings;
+        struct error error;
+        char *words[] = {(char *)"train", (char *)"--preset", (char *)preset_at(i)->name};
+        snprintf(path, sizeof path, "%s/%s", folder, preset_at(i)->name);
+        FILE *file = fopen(path, "wb");
+        if (!file || options_parse(COMMAND_TRAIN, 3, words, &settings, NULL, &error) != OPTIONS_READY ||
+            !options_print_config(COMMAND_TRAIN, &settings, file) || fclose(file) != 0) {
+            fprintf(stderr, "fuzz_config: %s: the seed cannot be written\n", path);
+            exit(1);
+        }
     }
     return 0;
 }

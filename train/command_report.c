@@ -1,10 +1,12 @@
-/* command_report.c: `flamia report RUN...`: the logs of runs as one page. */
+/* command_report.c: `flamia report RUN...`: the logs of runs as one page, with what the probe says of
+ * their recipes. */
 #include <stdio.h>
 #include <string.h>
 
 #include "train/commands.h"
 #include "train/options.h"
 #include "train/report.h"
+#include "train/report_picture.h"
 
 static bool write_report(const struct settings *settings, const struct operands *operands, struct error *error)
 {
@@ -18,7 +20,10 @@ static bool write_report(const struct settings *settings, const struct operands 
         return error_set(error, ERROR_USAGE, "report: %.200s...: the path is too long; give --out FILE",
                          operands->items[0]);
     }
-    if (!report_write(path, operands->items, operands->count, NULL, error)) {
+    json_t *pictures = report_pictures(operands->items, operands->count, error);
+    const bool written = pictures && report_write(path, operands->items, operands->count, pictures, error);
+    json_decref(pictures);
+    if (!written) {
         return false;
     }
     printf("%s\n", path);

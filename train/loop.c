@@ -162,11 +162,16 @@ static bool save(struct run *run, struct error *error)
                   : error_set(error, ERROR_FAILED, "out of memory for a log record");
 }
 
+/* What the recipe's switches promise: the probe, which measures it on weights, has its own command. */
+static enum causality promised(const struct run *run)
+{
+    return recipe_causality(&run->settings->recipe);
+}
+
 static bool log_evaluation(struct run *run, const struct evaluation *evaluation, struct error *error)
 {
-    const struct recipe *recipe = &run->settings->recipe;
-    json_t *record = evaluation_record(evaluation, recipe->name, recipe_causality(recipe));
-    if (!record || json_object_set_new(record, "step", json_integer((json_int_t)run->state.step)) != 0) {
+    json_t *record = evaluation_record(evaluation, run->settings->recipe.name, promised(run));
+    if (!record || json_object_set_new(record, "step", json_integer(run->state.step)) != 0) {
         json_decref(record);
         return error_set(error, ERROR_FAILED, "out of memory for a log record");
     }
@@ -184,6 +189,11 @@ static void print_evaluation(const struct run *run, const struct evaluation *e)
     }
     printf("eval %" PRId64 "  %s %.6f%s%s  (%zu tokens)\n", run->state.step, run->settings->recipe.name, e->own, gap,
            bits, e->tokens);
+    if (e->has_exact && run->state.step == run->plan.steps) {
+        char sentence[512];
+        evaluation_sentence(e, promised(run), sentence, sizeof sentence);
+        printf("%s\n", sentence);
+    }
     fflush(stdout);
 }
 

@@ -1,4 +1,5 @@
 /* main.c: finds the subcommand and runs it. */
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,8 +15,10 @@ struct entry {
 
 /* clang-format off: one a line, so that each can come by itself */
 static const struct entry entries[] = {
-    {COMMAND_TRAIN, command_train}, {COMMAND_EVAL, command_eval},     {COMMAND_GENERATE, command_generate},
-    {COMMAND_DATA, command_data},   {COMMAND_REPORT, command_report}, {COMMAND_COUNT, NULL}, /* the end */
+    {COMMAND_TRAIN, command_train},       {COMMAND_EVAL, command_eval},
+    {COMMAND_GENERATE, command_generate}, {COMMAND_PROBE, command_probe},
+    {COMMAND_RECIPES, command_recipes},   {COMMAND_DATA, command_data},
+    {COMMAND_REPORT, command_report},     {COMMAND_COUNT, NULL}, /* the end */
 };
 /* clang-format on */
 
@@ -42,6 +45,15 @@ static int refuse_command(const char *name)
     return ERROR_USAGE;
 }
 
+static int finish(const char *option)
+{
+    if (fflush(stdout) == 0) {
+        return 0;
+    }
+    fprintf(stderr, "flamia: %s: stdout cannot be written: %s\n", option, strerror(errno));
+    return ERROR_FAILED;
+}
+
 int main(int argc, char **argv)
 {
     /* A file size limit and a closed pipe then arrive as errors of write, which are reported, not as a death. */
@@ -52,11 +64,11 @@ int main(int argc, char **argv)
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0) {
         print_help(stdout);
-        return fflush(stdout) == 0 ? 0 : ERROR_FAILED;
+        return finish(argv[1]);
     }
     if (strcmp(argv[1], "--version") == 0) {
         printf("flamia %s (CPU, built with %s)\n", FLAMIA_VERSION, __VERSION__);
-        return fflush(stdout) == 0 ? 0 : ERROR_FAILED;
+        return finish(argv[1]);
     }
     for (const struct entry *entry = entries; entry->run; entry++) {
         if (strcmp(argv[1], command_info(entry->command)->name) == 0) {

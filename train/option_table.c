@@ -156,6 +156,17 @@ static const struct option table[] = {
     {"tokenizer", OPTION_TEXT, GENERATE, TEXT(vocabulary_file), .initial = "", .value = "FILE", .heading = "Generation",
      .help = "tokenizer.bin that turns ids into text; empty: bytes, or the ids as numbers"},
 
+    {"read", OPTION_SWITCH, PROBE, TEXT(read), .initial = "false", .heading = "Probe",
+     .help = "bits of the next byte readable at the row before it: of the logits of --checkpoint, else of attention"},
+    {"places", OPTION_INTEGER, PROBE, RANGE(places, 1, 65536), .initial = "12", .value = "N", .heading = "Probe",
+     .help = "tokens perturbed, or rows read"},
+    {"picture", OPTION_TEXT, PROBE, TEXT(picture), .initial = "", .value = "FILE", .heading = "Probe",
+     .help = "write an SVG picture, rows x perturbed token, of --recipe"},
+    {"head-dim", OPTION_INTEGER, PROBE | INSPECT, RANGE(model.head_dim, 16, 256), .initial = "64", .value = "N",
+     .heading = "Probe", .help = "channels of a head, where there is no --checkpoint"},
+    {"layer", OPTION_INTEGER, PROBE | INSPECT, RANGE(layer, 0, 10000), .initial = "0", .value = "N", .heading = "Probe",
+     .help = "layer of the checkpoint whose activations are looked at"},
+
     {"out", OPTION_TEXT, REPORT, TEXT(out), .initial = "", .value = "FILE", .heading = "Report",
      .help = "the page; empty: report.html in the first run's folder"},
 

@@ -1,6 +1,7 @@
 /* options.c: parses the command line and lays the levels of options over each other. See options.h. */
 #include "train/options.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -282,6 +283,16 @@ bool options_read_config(enum command_id command, const char *text, size_t bytes
     return done;
 }
 
+/* What is still buffered may not reach a full disk: that is found out here. */
+static int finish_answer(const char *option, bool printed)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout) && printed) {
+        return ERROR_NONE;
+    }
+    fprintf(stderr, "flamia: %s: stdout cannot be written: %s\n", option, strerror(errno));
+    return ERROR_FAILED;
+}
+
 bool options_start(enum command_id command, int argc, char **argv, struct settings *settings, struct operands *operands,
                    int *exit_code)
 {
@@ -292,12 +303,10 @@ bool options_start(enum command_id command, int argc, char **argv, struct settin
         return true;
     case OPTIONS_HELP:
         options_print_help(command, stdout);
+        *exit_code = finish_answer("--help", true);
         break;
     case OPTIONS_PRINT_CONFIG:
-        if (!options_print_config(command, settings, stdout) || fflush(stdout) != 0) {
-            fprintf(stderr, "flamia: --print-config: stdout cannot be written\n");
-            *exit_code = ERROR_FAILED;
-        }
+        *exit_code = finish_answer("--print-config", options_print_config(command, settings, stdout));
         break;
     case OPTIONS_REFUSED:
         fprintf(stderr, "flamia: %s\n", error.text);

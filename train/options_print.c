@@ -30,7 +30,9 @@ static void describe(const struct option *option, char *text, size_t bytes)
 {
     int used = snprintf(text, bytes, "%s", option->help);
     const bool number = option->type == OPTION_INTEGER || option->type == OPTION_REAL || option->type == OPTION_FLOAT;
-    if (number) {
+    if (number && option->high >= 0x1p53) {
+        used += snprintf(text + used, bytes - (size_t)used, "; %.10g or more", option->low);
+    } else if (number) {
         used += snprintf(text + used, bytes - (size_t)used, "; %.10g to %.10g", option->low, option->high);
     } else if (option->choices) {
         used += snprintf(text + used, bytes - (size_t)used, "; %s", option->choices);

@@ -109,6 +109,7 @@ static void print_bytes(FILE *to, const char *name, size_t bytes)
 void run_plan_print(const struct run_plan *plan, const struct settings *settings, FILE *to)
 {
     const struct model_config *model = &settings->model;
+    const size_t rows = (plan->train_end - plan->train_begin) / (size_t)settings->sequence_length;
     fprintf(to, "model    %s, %zu layers, width %zu, %zu heads of %zu (%zu for keys), vocabulary %zu: %zu parameters\n",
             model_family_name(model->family), model->layers, model->width, model->heads, model->head_dim,
             model->kv_heads, model->vocabulary, plan->parameters);
@@ -121,8 +122,7 @@ void run_plan_print(const struct run_plan *plan, const struct settings *settings
             plan->steps, settings->batch, settings->sequence_length, plan->micro_batches,
             plan->micro_batches == 1 ? "" : "es", plan->micro_batch,
             (double)plan->steps * (double)settings->batch * (double)settings->sequence_length,
-            (double)plan->steps * (double)settings->batch /
-                (double)((plan->train_end - plan->train_begin) / (size_t)settings->sequence_length));
+            (double)plan->steps * (double)settings->batch / (double)rows);
     fprintf(to, "memory\n");
     print_bytes(to, "parameters", plan->network.parameters);
     print_bytes(to, "gradients", plan->network.gradients);

@@ -12,6 +12,7 @@
 #include "data/file.h"
 #include "train/checkpoint.h"
 #include "train/options.h"
+#include "train/threads.h"
 #include "train/version.h"
 
 /* ---- data and plan ---- */
@@ -200,9 +201,7 @@ bool run_begin(struct run *run, struct error *error)
 {
     const struct settings *s = run->settings;
     char folder[CHECKPOINT_PATH];
-    if (s->threads > 0) {
-        omp_set_num_threads((int)s->threads);
-    }
+    threads_use(s->threads);
     if (!run_plan_fits(&run->plan, s, error) || !choose_checkpoint(s, folder, error)) {
         return false;
     }

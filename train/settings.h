@@ -56,6 +56,10 @@ struct settings {
     char vocabulary_file[SETTINGS_PATH]; /* tokenizer.bin; empty: none */
     int64_t max_new_tokens, top_k;
     double temperature;
+    /* probe, inspect */
+    bool read;
+    int64_t places, layer;
+    char picture[SETTINGS_PATH];
     /* data */
     char tokenizer[64];   /* name of the tokenizer whose ids are written */
     char end_of_text[16]; /* "none" or its id */

@@ -1,0 +1,149 @@
+/* probe_picture.c: see probe_picture.h. */
+#include "train/probe_picture.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/file.h"
+
+#define HEADS     1
+#define POSITIONS 6 /* perturbed for the verdict */
+
+static json_t *matrix_json(const float *changes, size_t rows, size_t columns)
+{
+    json_t *matrix = json_array();
+    for (size_t row = 0; matrix && row < rows; row++) {
+        json_t *line = json_array();
+        for (size_t column = 0; line && column < columns; column++) {
+            const double change = (double)changes[row * columns + column];
+            json_array_append_new(line, json_real(isfinite(change) ? change : 1e30));
+        }
+        json_array_append_new(matrix, line);
+    }
+    return matrix;
+}
+
+static json_t *draw(struct probe *probe, const struct recipe *recipe, size_t tokens, enum attention_status *status)
+{
+    struct probe_outcome total;
+    size_t *positions = malloc(tokens * sizeof *positions);
+    float *changes = malloc(tokens * tokens * sizeof *changes);
+    json_t *picture = NULL;
+    *status = positions && changes ? probe_run(probe, POSITIONS, &total, NULL) : ATTENTION_WORKSPACE;
+    for (size_t i = 0; *status == ATTENTION_OK && i < tokens; i++) {
+        positions[i] = i;
+    }
+    if (*status == ATTENTION_OK) {
+        *status = probe_picture(probe, PROBE_GAIN_1E4, positions, tokens, changes);
+    }
+    if (*status == ATTENTION_OK) {
+        picture = json_pack("{s:s, s:s, s:o}", "recipe", recipe->name, "verdict", causality_name(total.verdict),
+                            "changes", matrix_json(changes, tokens, tokens));
+    }
+    free(positions);
+    free(changes);
+    return picture;
+}
+
+json_t *probe_picture_json(const struct recipe *recipe, size_t tokens, size_t head_dim, uint64_t seed,
+                           struct error *error)
+{
+    const int32_t offsets[] = {0, (int32_t)tokens};
+    const struct probe_setup setup = {.recipe = recipe,
+                                      .shape = {tokens, HEADS, HEADS, head_dim, true, 1.0f / sqrtf((float)head_dim)},
+                                      .documents = {offsets, 1},
+                                      .seed = seed};
+    enum attention_status status;
+    struct probe *probe = probe_create(&setup, &status);
+    json_t *picture = probe ? draw(probe, recipe, tokens, &status) : NULL;
+    probe_destroy(probe);
+    if (!picture) {
+        error_set(error, ERROR_FAILED, "probe: %s: %s", recipe->name, attention_status_text(status));
+    }
+    return picture;
+}
+
+/* ---- SVG ---- */
+
+struct text {
+    char *bytes;
+    size_t used, capacity;
+    bool broken;
+};
+
+static void append(struct text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void append(struct text *text, const char *format, ...)
+{
+    char line[512];
+    va_list arguments;
+    va_start(arguments, format);
+    const int length = vsnprintf(line, sizeof line, format, arguments);
+    va_end(arguments);
+    if (length < 0 || (size_t)length >= sizeof line || text->broken) {
+        text->broken = true;
+        return;
+    }
+    if (text->used + (size_t)length > text->capacity) {
+        const size_t capacity = 2 * text->capacity + sizeof line;
+        char *larger = realloc(text->bytes, capacity);
+        if (!larger) {
+            text->broken = true;
+            return;
+        }
+        text->bytes = larger;
+        text->capacity = capacity;
+    }
+    memcpy(text->bytes + text->used, line, (size_t)length);
+    text->used += (size_t)length;
+}
+
+/* A change of 1 is black, of 1e-6 pale; earlier rows, which must not move, in red. */
+static void append_cell(struct text *text, size_t row, size_t column, double change)
+{
+    if (change <= 0) {
+        return;
+    }
+    const double strength = fmin(1.0, fmax(0.15, 1.0 + log10(change) / 7.0));
+    append(text, "<rect x=\"%zu\" y=\"%zu\" width=\"1\" height=\"1\" fill=\"%s\" fill-opacity=\"%.2f\"/>\n", column,
+           row, row < column ? "#d62728" : "#1f4e79", strength);
+}
+
+static void append_grid(struct text *text, size_t tokens)
+{
+    for (size_t at = 32; at < tokens; at += 32) {
+        append(text, "<path d=\"M%zu 0V%zuM0 %zuH%zu\" stroke=\"#999\" stroke-width=\"0.15\"/>\n", at, tokens, at,
+               tokens);
+    }
+}
+
+bool probe_picture_svg(const json_t *picture, const char *path, struct error *error)
+{
+    const json_t *changes = json_object_get(picture, "changes");
+    const size_t tokens = json_array_size(changes);
+    struct text text = {NULL, 0, 0, false};
+    append(&text,
+           "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"-10 -12 %zu %zu\" width=\"480\" "
+           "font-family=\"sans-serif\" font-size=\"4\">\n",
+           tokens + 14, tokens + 22);
+    append(&text, "<rect x=\"-10\" y=\"-12\" width=\"%zu\" height=\"%zu\" fill=\"#fff\"/>\n", tokens + 14, tokens + 22);
+    append(&text, "<text x=\"0\" y=\"-4\">%s: %s</text>\n", json_string_value(json_object_get(picture, "recipe")),
+           json_string_value(json_object_get(picture, "verdict")));
+    append(&text, "<text x=\"0\" y=\"%zu\">perturbed token (K and V x 10000)</text>\n", tokens + 6);
+    append(&text, "<text transform=\"translate(-3 %zu) rotate(-90)\">row of O and dQ that moves</text>\n", tokens);
+    append_grid(&text, tokens);
+    append(&text, "<rect width=\"%zu\" height=\"%zu\" fill=\"none\" stroke=\"#333\" stroke-width=\"0.3\"/>\n", tokens,
+           tokens);
+    for (size_t row = 0; row < tokens; row++) {
+        for (size_t column = 0; column < tokens; column++) {
+            append_cell(&text, row, column, json_real_value(json_array_get(json_array_get(changes, row), column)));
+        }
+    }
+    append(&text, "</svg>\n");
+    const bool done = text.broken ? error_set(error, ERROR_FAILED, "%s: no memory for the picture", path)
+                                  : file_write_whole(path, text.bytes, text.used, error);
+    free(text.bytes);
+    return done;
+}
