@@ -1,8 +1,9 @@
 /* adamw_cuda.h: the optimizer on the GPU, over the flat buffers of the parameter table. Definition: adamw.h.
  *
  * Two forms. With FP32 masters, they are the parameters and the BF16 weights their rounded copy, to the nearest or
- * stochastically; masters, moments and, to the nearest, weights have the bits of adamw_update_cpu on the same gradients.
- * Without masters the BF16 weights are the parameters, rounded stochastically, which keeps small updates on average.
+ * stochastically; masters, moments and, to the nearest, weights have the bits of adamw_update_cpu on the same
+ * gradients. Without masters the BF16 weights are the parameters, rounded stochastically, which keeps small updates on
+ * average.
  *
  * What changes from step to step is read from device memory, so that a captured graph can be launched again; clipping
  * follows the gradient norm where reduce_cuda.cu left it, and a norm that is not finite makes the update do nothing.
