@@ -11,7 +11,7 @@
 #include "tests/files.h"
 #include "train/commands.h"
 
-#define OPTIONS_MOST 40
+#define OPTIONS_MOST 48
 
 struct place {
     const char *folder, *data, *run, *output, *errors;
@@ -53,11 +53,11 @@ static int call(const struct place *place, int (*command)(int, char **), const c
 
 static void train(const struct place *place, const char *vocabulary)
 {
-    const int exit_code =
-        call(place, command_train,
-             WORDS("train", "--data", place->data, "--out", place->run, "--layers", "1", "--width", "32", "--heads",
-                   "2", "--seq-len", "32", "--batch", "4", "--steps", "20", "--lr", "3e-3", "--warmup", "0",
-                   "--eval-every", "0", "--eval-tokens", "256", "--quiet", "--vocabulary", vocabulary));
+    const int exit_code = call(place, command_train,
+                               WORDS("train", "--data", place->data, "--out", place->run, "--layers", "1", "--width",
+                                     "32", "--heads", "2", "--seq-len", "32", "--batch", "4", "--steps", "20", "--lr",
+                                     "3e-3", "--warmup", "0", "--eval-every", "0", "--eval-tokens", "256", "--quiet",
+                                     "--threads", "1", "--vocabulary", vocabulary));
     ck_assert_int_eq(exit_code, 0);
 }
 
