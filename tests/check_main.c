@@ -20,7 +20,8 @@ static void find_program(void)
     ck_assert_ptr_nonnull(slash);
     memcpy(slash, "/flamia", sizeof "/flamia");
     ck_assert_int_eq(setenv("FLAMIA", path, 0), 0);
-    ck_assert_msg(access(getenv("FLAMIA"), X_OK) == 0, "%s is not there: `make` builds it", getenv("FLAMIA"));
+    const char *program = getenv("FLAMIA");
+    ck_assert_msg(program && access(program, X_OK) == 0, "%s is not there: `make` builds it", path);
 }
 
 struct answer {
