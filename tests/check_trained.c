@@ -10,6 +10,7 @@
 #include "data/file.h"
 #include "tests/files.h"
 #include "train/commands.h"
+#include "train/probe_weights.h"
 
 #define OPTIONS_MOST 48
 
@@ -291,6 +292,23 @@ START_TEST(what_cannot_be_scored_is_refused)
 }
 END_TEST
 
+START_TEST(the_probe_of_trained_weights_calls_a_leaky_recipe_leaky)
+{
+    const struct place place = make_place();
+    struct trained trained;
+    struct error error = {0};
+    enum causality verdict = CAUSALITY_EXACT;
+    train(&place, "256");
+    ck_assert_msg(trained_find(&trained, "eval", place.run, &error), "%s", error.text);
+    ck_assert_msg(probe_weights(&trained, recipe_find("fp4-leaky"), &verdict, &error), "%s", error.text);
+    ck_assert_int_eq(verdict, CAUSALITY_LEAKY);
+    ck_assert_msg(probe_weights(&trained, recipe_find("mxfp8"), &verdict, &error), "%s", error.text);
+    ck_assert_int_eq(verdict, CAUSALITY_IN_BLOCK);
+    ck_assert_msg(probe_weights(&trained, recipe_find("exact"), &verdict, &error), "%s", error.text);
+    ck_assert_int_eq(verdict, CAUSALITY_EXACT);
+}
+END_TEST
+
 Suite *suite_trained(void);
 Suite *suite_trained(void)
 {
@@ -307,6 +325,7 @@ Suite *suite_trained(void)
     tcase_add_test(tests, evaluating_a_run_gives_what_its_last_evaluation_gave);
     tcase_add_test(tests, another_recipe_and_other_data_can_be_scored);
     tcase_add_test(tests, what_cannot_be_scored_is_refused);
+    tcase_add_test(tests, the_probe_of_trained_weights_calls_a_leaky_recipe_leaky);
     suite_add_tcase(suite, tests);
     return suite;
 }
