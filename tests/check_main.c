@@ -85,9 +85,7 @@ START_TEST(every_command_has_help)
     for (int command = 0; command < COMMAND_COUNT; command++) {
         char words[64];
         const struct command_info *info = command_info((enum command_id)command);
-        if (!strstr(all.out, info->summary)) {
-            continue;
-        }
+        ck_assert_msg(strstr(all.out, info->summary) != NULL, "%s", info->name);
         snprintf(words, sizeof words, "%s --help", info->name);
         ask(&answer, words);
         ck_assert_int_eq(answer.exit_code, 0);
@@ -99,13 +97,8 @@ END_TEST
 
 START_TEST(every_command_refuses_an_unknown_option)
 {
-    struct answer all;
-    ask(&all, "--help");
     for (int command = 0; command < COMMAND_COUNT; command++) {
         char words[64];
-        if (!strstr(all.out, command_info((enum command_id)command)->summary)) {
-            continue;
-        }
         snprintf(words, sizeof words, "%s --no-such-option", command_info((enum command_id)command)->name);
         ask(&answer, words);
         ck_assert_int_eq(answer.exit_code, ERROR_USAGE);
