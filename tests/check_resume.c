@@ -248,7 +248,7 @@ Suite *suite_resume(void)
 {
     Suite *suite = suite_create("resume");
     TCase *tests = tcase_create("resume");
-    tcase_set_timeout(tests, 60);
+    tcase_set_timeout(tests, 120);
     tcase_add_test(tests, every_step_can_be_resumed_without_accumulation);
     tcase_add_test(tests, every_step_can_be_resumed_with_accumulation_over_3);
     tcase_add_test(tests, a_run_that_a_full_disk_stopped_goes_on_with_the_same_bits);

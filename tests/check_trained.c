@@ -314,7 +314,7 @@ Suite *suite_trained(void)
 {
     Suite *suite = suite_create("trained");
     TCase *tests = tcase_create("trained");
-    tcase_set_timeout(tests, 20);
+    tcase_set_timeout(tests, 60);
     tcase_add_test(tests, generation_begins_with_the_prompt_and_has_the_length_asked_for);
     tcase_add_test(tests, generation_is_a_function_of_the_seed);
     tcase_add_test(tests, a_prompt_longer_than_the_context_is_cut_and_said_so);
