@@ -25,11 +25,14 @@ static struct probe *make(const struct recipe *recipe, const int32_t *offsets, s
     return probe;
 }
 
+/* Rounding down leaks only where a block's maximum is in the eighth of a binade that saturates, and stops to: five
+ * places show that 35 times in 36, twenty practically always. */
 static struct probe_outcome outcome_of(const char *name, size_t head_dim)
 {
     struct probe_outcome total;
-    struct probe *probe = make(recipe_find(name), packed, 5, head_dim);
-    ck_assert_int_eq(probe_run(probe, 5, &total, NULL), ATTENTION_OK);
+    const struct recipe *recipe = recipe_find(name);
+    struct probe *probe = make(recipe, packed, 5, head_dim);
+    ck_assert_int_eq(probe_run(probe, recipe->rule == SCALE_FLOOR ? 20 : 5, &total, NULL), ATTENTION_OK);
     probe_destroy(probe);
     return total;
 }
