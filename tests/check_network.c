@@ -243,6 +243,33 @@ START_TEST(a_network_that_does_not_train_gives_the_same_logits)
 }
 END_TEST
 
+/* `fp4` rounds dS at random: the seed moves gradients, and the layer in the caller's keys is overwritten. */
+START_TEST(random_bits_are_keyed_by_seed_and_the_networks_own_layers)
+{
+    struct random_stream random = random_stream((uint64_t)(90 + _i));
+    const struct model_config config = case_config((enum model_case)_i, LENGTH);
+    struct network *network = training_network(&config, TOKENS, &random);
+    const size_t bytes = network_table(network)->elements * sizeof(float);
+    struct batch *batch = random_batch(&random, ROWS, LENGTH, CASE_VOCABULARY, true);
+    const struct attention_random given[3] = {keys, {keys.seed, keys.step, 5, 0}, {keys.seed + 1, keys.step, 0, 0}};
+    float *gradients = test_alloc(bytes);
+    struct error error;
+    double sum;
+    for (int i = 0; i < 3; i++) {
+        network_zero_gradients(network);
+        forward(network, "fp4", batch, NULL, &sum);
+        ck_assert(network_backward(network, recipe_find("fp4"), batch, 1, &given[i], &error));
+        if (i == 0) {
+            memcpy(gradients, network_gradients(network), bytes);
+        }
+        ck_assert_int_eq(memcmp(gradients, network_gradients(network), bytes) != 0, i == 2);
+    }
+    free(gradients);
+    batch_free(batch);
+    network_destroy(network);
+}
+END_TEST
+
 /* What attention is shown to have read gives what it is shown to have written; keeping dO changes no gradient. */
 START_TEST(the_view_of_a_layers_attention_is_what_it_saw)
 {
@@ -426,6 +453,7 @@ Suite *suite_network(void)
     tcase_add_loop_test(tests, recomputed_layers_change_no_bit, 0, MODEL_CASES);
     tcase_add_loop_test(tests, room_for_more_tokens_changes_no_bit, 0, MODEL_CASES);
     tcase_add_loop_test(tests, a_network_that_does_not_train_gives_the_same_logits, 0, MODEL_CASES);
+    tcase_add_loop_test(tests, random_bits_are_keyed_by_seed_and_the_networks_own_layers, 0, MODEL_CASES);
     tcase_add_loop_test(tests, the_view_of_a_layers_attention_is_what_it_saw, 0, MODEL_CASES);
     tcase_add_loop_test(tests, the_plan_is_what_is_taken, 0, MODEL_CASES);
     tcase_add_loop_test(tests, a_batch_that_does_not_fit_is_refused, 0, (int)(sizeof refusals / sizeof *refusals));

@@ -142,27 +142,54 @@ START_TEST(tensors_start_as_the_table_says)
 }
 END_TEST
 
-/* Independent streams: of n products of two of them the mean is within 6 / sqrt(n) of 0. */
-START_TEST(no_two_tensors_or_seeds_start_alike)
+/* Sum of products of two tensors' starts, in standard errors if they are independent. */
+static double alikeness(const float *x, const float *y, size_t count)
+{
+    double products = 0, squares_x = 0, squares_y = 0;
+    for (size_t i = 0; i < count; i++) {
+        products += (double)x[i] * (double)y[i];
+        squares_x += (double)x[i] * (double)x[i];
+        squares_y += (double)y[i] * (double)y[i];
+    }
+    return fabs(products) / sqrt(squares_x * squares_y / (double)count);
+}
+
+/* Independent: below 7 standard errors, with a chance of 3e-12 a pair; one stream twice gives sqrt(600) = 24. */
+START_TEST(no_two_tensors_start_alike)
 {
     struct random_stream random = random_stream((uint64_t)(10 + _i));
+    struct model_config config = case_config((enum model_case)_i, 41);
+    config.layers = 4;
+    struct parameter_table table = table_of(&config);
+    float *values = initial(&table, &config, random_bits(&random));
+    for (size_t k = 0; k < table.count; k++) {
+        for (size_t other = 0; other < k && table.entries[k].columns > 1; other++) {
+            const struct parameter *a = &table.entries[k], *b = &table.entries[other];
+            if (b->columns > 1) {
+                const double found = alikeness(values + a->offset, values + b->offset, 600);
+                ck_assert_msg(found <= 7, "%s and %s: %g standard errors", a->name, b->name, found);
+            }
+        }
+    }
+    free(values);
+    parameter_table_free(&table);
+}
+END_TEST
+
+START_TEST(no_two_seeds_start_alike)
+{
+    struct random_stream random = random_stream((uint64_t)(20 + _i));
     const struct model_config config = case_config((enum model_case)_i, 41);
     struct parameter_table table = table_of(&config);
-    const uint64_t seed = random_bits(&random);
-    float *values = initial(&table, &config, seed),
-          *others[2] = {initial(&table, &config, seed + 1), initial(&table, &config, seed ^ (1ull << 63))};
-    const size_t first = parameter_find(&table, PARAMETER_UP_WEIGHT, 0)->offset, count = 3000;
-    const float *streams[] = {values + parameter_find(&table, PARAMETER_UP_WEIGHT, 1)->offset,
-                              values + parameter_find(&table, PARAMETER_QKV_WEIGHT, 0)->offset, others[0] + first,
-                              others[1] + first, values + first + 3};
-    for (size_t s = 0; s < sizeof streams / sizeof *streams; s++) {
-        double sum = 0;
-        for (size_t i = 0; i < count; i++) {
-            sum += (double)values[first + i] * (double)streams[s][i] / 4e-4;
-        }
-        ck_assert_double_le(fabs(sum), 6 * sqrt((double)count));
+    const uint64_t seed = random_bits(&random), others[] = {seed + 1, seed ^ (UINT64_C(1) << 63)};
+    const size_t offset = parameter_find(&table, PARAMETER_UP_WEIGHT, 1)->offset;
+    float *values = initial(&table, &config, seed);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        float *start = initial(&table, &config, others[i]);
+        ck_assert_double_le(alikeness(values + offset, start + offset, 600), 7);
+        free(start);
     }
-    free(values), free(others[0]), free(others[1]);
+    free(values);
     parameter_table_free(&table);
 }
 END_TEST
@@ -225,7 +252,8 @@ Suite *suite_parameters(void)
     tcase_add_loop_test(tests, a_family_has_its_own_tensors_only, 0, MODEL_CASES);
     tcase_add_loop_test(tests, matrices_decay_and_vectors_do_not, 0, MODEL_CASES);
     tcase_add_loop_test(tests, tensors_start_as_the_table_says, 0, MODEL_CASES);
-    tcase_add_loop_test(tests, no_two_tensors_or_seeds_start_alike, 0, MODEL_CASES);
+    tcase_add_loop_test(tests, no_two_tensors_start_alike, 0, MODEL_CASES);
+    tcase_add_loop_test(tests, no_two_seeds_start_alike, 0, MODEL_CASES);
     tcase_add_loop_test(tests, a_seed_gives_the_same_start_on_any_number_of_threads, 0, MODEL_CASES);
     tcase_add_loop_test(tests, another_layer_changes_no_other_tensor, 0, MODEL_CASES);
     tcase_add_test(tests, no_table_is_made_of_a_shape_that_is_no_model);
