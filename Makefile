@@ -226,11 +226,12 @@ FORMATTED = $(wildcard attention/*.[ch] data/*.[ch] model/*.[ch] train/*.[ch] te
 TIDIED    = $(wildcard attention/*.c data/*.c model/*.c train/*.c)
 
 lint: $(BUILD)/suites.inc
-	$(CLANG_FORMAT) --dry-run -Werror $(FORMATTED)
-	cppcheck --quiet --std=c11 --error-exitcode=1 --inline-suppr --enable=warning,performance,portability \
+	@$(CLANG_FORMAT) --dry-run -Werror $(FORMATTED)
+	@cppcheck --quiet --std=c11 --error-exitcode=1 --inline-suppr --enable=warning,performance,portability \
 	    --suppress=missingIncludeSystem -D_GNU_SOURCE -I. attention data model train
-	@printf '%s\n' $(TIDIED) | xargs -P $$(nproc) -n 4 $(CLANG_TIDY) --quiet --warnings-as-errors='*' 2>/dev/null -- -std=c11 -fopenmp \
-	    -D_GNU_SOURCE -I. && echo "lint: clean" || { echo "lint: clang-tidy found something"; exit 1; }
+	@printf '%s\n' $(TIDIED) | xargs -P $$(nproc) -n 4 sh -c \
+	    '$(CLANG_TIDY) --quiet --warnings-as-errors="*" "$$@" -- -std=c11 -fopenmp -D_GNU_SOURCE -I. 2>/dev/null' sh && \
+	    echo "lint: clean" || { echo "lint: clang-tidy found something"; exit 1; }
 
 format:
 	$(CLANG_FORMAT) -i $(FORMATTED)

@@ -413,8 +413,7 @@ static void compare_role(struct probe *probe, enum operand_role role, const stru
                 const float before = probe->image_before.values[element];
                 if (float_to_bits(before) != float_to_bits(probe->image_after.values[element])) {
                     outcome->operand_moved = true;
-                    outcome->operand_above |=
-                        early && above_residue(probe, representation, row, element);
+                    outcome->operand_above |= early && above_residue(probe, representation, row, element);
                 }
             }
         }

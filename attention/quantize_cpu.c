@@ -321,7 +321,7 @@ static void encode_nvfp4_token(const struct tile_task *task)
 {
     uint32_t amax[HEAD_DIM_MAX] = {0};
     float down[HEAD_DIM_MAX], up[HEAD_DIM_MAX];
-    uint8_t byte[HEAD_DIM_MAX];
+    uint8_t byte[HEAD_DIM_MAX] = {0};
     for (size_t r = 0; r < task->rows; r++) {
         for (size_t i = 0; i < task->head_dim; i++) {
             const uint32_t m = magnitude(task->x[r * task->head_dim + i]);

@@ -34,10 +34,10 @@ static inline __attribute__((always_inline)) void block_wide(struct left left, c
                                                              size_t begin, size_t end, float *c, size_t c_stride,
                                                              int fresh)
 {
-    vector sum[BLOCK_ROWS][2];
-    for (int r = 0; r < BLOCK_ROWS; r++) {
-        sum[r][0] = fresh ? (vector){0} : *load(c + (size_t)r * c_stride);
-        sum[r][1] = fresh ? (vector){0} : *load(c + (size_t)r * c_stride + LANES);
+    vector sum[BLOCK_ROWS][2] = {0};
+    for (int r = 0; r < BLOCK_ROWS && !fresh; r++) {
+        sum[r][0] = *load(c + (size_t)r * c_stride);
+        sum[r][1] = *load(c + (size_t)r * c_stride + LANES);
     }
     const float *a0 = left.a, *a1 = a0 + left.row_stride, *a2 = a1 + left.row_stride, *a3 = a2 + left.row_stride;
     for (size_t k = begin; k < end; k++) {
@@ -62,7 +62,10 @@ static inline __attribute__((always_inline)) void block_wide(struct left left, c
 static inline __attribute__((always_inline)) void block_narrow(struct left left, const float *b, size_t b_stride,
                                                                size_t begin, size_t end, float *c, int fresh)
 {
-    vector sum = fresh ? (vector){0} : *load(c);
+    vector sum = {0};
+    if (!fresh) {
+        sum = *load(c);
+    }
     for (size_t k = begin; k < end; k++) {
         sum += left.a[k * left.k_stride] * *load(b + k * b_stride);
     }

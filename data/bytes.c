@@ -91,7 +91,7 @@ static void make_fallback(const struct bytes_documents *documents, size_t *fallb
 static bool index_delimiters(const struct bytes_documents *documents, const struct file *file, int64_t first,
                              struct document_index *index, struct error *error)
 {
-    size_t fallback[BYTES_MAX_DELIMITER];
+    size_t fallback[BYTES_MAX_DELIMITER] = {0};
     make_fallback(documents, fallback);
     uint8_t *piece = malloc(SCAN_BYTES);
     if (!piece) {

@@ -281,7 +281,8 @@ static bool copy_tokens(struct dataset *dataset, const uint32_t *ids, size_t cou
                                  .tokens = (int64_t)count,
                                  .vocabulary = (int64_t)vocabulary,
                                  .end_of_text = -1};
-    strcpy(part->shard.tokenizer, vocabulary <= BYTES_VOCABULARY ? "bytes" : "memory"); /* the field has 64 bytes */
+    snprintf(part->shard.tokenizer, sizeof part->shard.tokenizer, "%s",
+             vocabulary <= BYTES_VOCABULARY ? "bytes" : "memory");
     for (size_t i = 0; i < count; i++) {
         file_put_u32(dataset->memory + 4 * i, ids[i]);
         if (ids[i] >= vocabulary) {

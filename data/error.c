@@ -1,6 +1,8 @@
 /* error.c: formats the one line that an error is. */
 #include "data/error.h"
 
+#undef error_set
+
 #include <stdio.h>
 #include <string.h>
 

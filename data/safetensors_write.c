@@ -53,8 +53,9 @@ static bool add_source(json_t *header, const char *path, const struct tensor_sou
         }
     }
     /* json_pack takes `shape` over, also when it fails. */
+    const uint64_t end = *offset + bytes;
     json_t *entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", tensor_type_name(source->type), "shape", shape,
-                              "data_offsets", (json_int_t)*offset, (json_int_t)(*offset + bytes));
+                              "data_offsets", (json_int_t)*offset, (json_int_t)end);
     if (json_object_set_new(header, source->name, entry) != 0) {
         return bad_source(path, source->name, "the name is no UTF-8, or memory ran out", error);
     }

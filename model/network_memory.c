@@ -64,7 +64,7 @@ static void carve_layers(struct network *network, struct carver *carver, size_t 
 {
     const struct model_config *c = &network->config;
     const bool shared = !network->options.training || network->options.recompute;
-    struct layer_buffers common = {0}, scratch;
+    struct layer_buffers common = {0}, scratch = {0};
     float *inputs[2] = {NULL, NULL};
     if (shared) {
         carve_layer(carver, c, network->options.max_tokens, &common, counted);

@@ -37,7 +37,7 @@ static float sum_of(const float *x, size_t count, float shift, bool squared)
 static const float *add_residual(const float *residual, const float *delta, const float *delta_bias, size_t columns,
                                  float *sum)
 {
-    if (!delta) {
+    if (!delta || !sum) {
         return residual;
     }
     for (size_t i = 0; i < columns; i++) {

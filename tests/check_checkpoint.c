@@ -456,6 +456,7 @@ Suite *suite_checkpoint(void)
 {
     Suite *suite = suite_create("checkpoint");
     TCase *tests = tcase_create("checkpoint");
+    tcase_set_timeout(tests, 60); /* every save waits for the disk a dozen times */
     tcase_add_test(tests, reading_gives_back_every_bit_that_was_saved);
     tcase_add_test(tests, the_settings_come_back_as_they_were);
     tcase_add_test(tests, a_save_leaves_four_files_and_nothing_else);

@@ -33,7 +33,7 @@ Suite *suite_crash(void)
 {
     Suite *suite = suite_create("crash");
     TCase *tests = tcase_create("crash");
-    tcase_set_timeout(tests, 120);
+    tcase_set_timeout(tests, 240);
     tcase_add_test(tests, a_run_killed_at_any_moment_goes_on_with_the_same_bits);
     suite_add_tcase(suite, tests);
     return suite;

@@ -298,7 +298,7 @@ Suite *suite_evaluate(void)
 {
     Suite *suite = suite_create("evaluate");
     TCase *tests = tcase_create("evaluate");
-    tcase_set_timeout(tests, 20);
+    tcase_set_timeout(tests, 60);
     tcase_add_test(tests, losses_gap_and_standard_errors_are_those_made_by_hand);
     tcase_add_test(tests, the_loss_does_not_depend_on_sequences_at_a_time);
     tcase_add_test(tests, exact_against_itself_has_no_gap);

@@ -20,7 +20,8 @@ static void find_program(void)
     ck_assert_ptr_nonnull(slash);
     memcpy(slash, "/flamia", sizeof "/flamia");
     ck_assert_int_eq(setenv("FLAMIA", path, 0), 0);
-    ck_assert_msg(access(getenv("FLAMIA"), X_OK) == 0, "%s is not there: `make` builds it", getenv("FLAMIA"));
+    const char *program = getenv("FLAMIA");
+    ck_assert_msg(program && access(program, X_OK) == 0, "%s is not there: `make` builds it", path);
 }
 
 struct answer {
@@ -84,9 +85,7 @@ START_TEST(every_command_has_help)
     for (int command = 0; command < COMMAND_COUNT; command++) {
         char words[64];
         const struct command_info *info = command_info((enum command_id)command);
-        if (!strstr(all.out, info->summary)) {
-            continue;
-        }
+        ck_assert_msg(strstr(all.out, info->summary) != NULL, "%s", info->name);
         snprintf(words, sizeof words, "%s --help", info->name);
         ask(&answer, words);
         ck_assert_int_eq(answer.exit_code, 0);
@@ -98,13 +97,8 @@ END_TEST
 
 START_TEST(every_command_refuses_an_unknown_option)
 {
-    struct answer all;
-    ask(&all, "--help");
     for (int command = 0; command < COMMAND_COUNT; command++) {
         char words[64];
-        if (!strstr(all.out, command_info((enum command_id)command)->summary)) {
-            continue;
-        }
         snprintf(words, sizeof words, "%s --no-such-option", command_info((enum command_id)command)->name);
         ask(&answer, words);
         ck_assert_int_eq(answer.exit_code, ERROR_USAGE);

@@ -121,7 +121,7 @@ END_TEST
 
 START_TEST(an_unknown_option_is_refused_with_the_nearest_name)
 {
-    REFUSED("did you mean --layers?", "--layer", "3");
+    REFUSED("did you mean --layers?", "--layeers", "3");
     REFUSED("did you mean --weight-decay?", "--weight_decay=0");
     REFUSED("did you mean --print-config?", "--printconfig");
     REFUSED("did you mean --help?", "-h");
@@ -140,7 +140,7 @@ END_TEST
 
 START_TEST(an_option_of_another_command_is_named_as_such)
 {
-    REFUSED("of generate", "--prompt", "x");
+    REFUSED("--prompt is no option of train, but of generate; `flamia train --help` lists", "--prompt", "x");
 }
 END_TEST
 

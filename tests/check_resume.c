@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "tests/files.h"
 #include "train/commands.h"
@@ -33,8 +34,9 @@ static const char *write_data(const char *folder, uint64_t test)
     return path;
 }
 
-/* `from`: a checkpoint's folder, or NULL. */
-static void train(const struct course *course, const char *data, const char *out, const char *from)
+/* `flamia train` with its options; returns its exit code. `from`: what --resume is given. */
+static int try_train(const struct course *course, const char *data, const char *out, const char *from,
+                     const char *save_every)
 {
     char split[64];
     snprintf(split, sizeof split, "%.3f/%.3f", 94.0, 6.0); /* 94 % of 82 rows are 77.08 */
@@ -77,12 +79,18 @@ static void train(const struct course *course, const char *data, const char *out
                            "--keep",
                            "0",
                            "--save-every",
-                           from ? "0" : "1",
+                           save_every,
                            "--documents",
                            "delimiter:0a",
                            "--resume",
-                           from ? from : "never"};
-    ck_assert_int_eq(command_train((int)(sizeof words / sizeof *words), (char **)words), 0);
+                           from};
+    return command_train((int)(sizeof words / sizeof *words), (char **)words);
+}
+
+/* `from`: a checkpoint's folder, or NULL. */
+static void train(const struct course *course, const char *data, const char *out, const char *from)
+{
+    ck_assert_int_eq(try_train(course, data, out, from ? from : "never", from ? "0" : "1"), 0);
 }
 
 /* The step records after `after`, each without the members that tell time; the caller decrefs it. */
@@ -182,6 +190,38 @@ START_TEST(every_step_can_be_resumed_with_accumulation_over_3)
 }
 END_TEST
 
+static void limit_files(rlim_t bytes)
+{
+    struct rlimit limit;
+    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit.rlim_cur = bytes < limit.rlim_max ? bytes : limit.rlim_max;
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+/* A run at step 5 on a disk that takes its log, but not the checkpoint of step 10. */
+START_TEST(a_run_that_a_full_disk_stopped_goes_on_with_the_same_bits)
+{
+    const struct course course = {"gpt2", "mxfp8", "6"};
+    const char *folder = scratch_folder(), *data = write_data(folder, 4), *whole = path_in(folder, "whole"),
+               *out = path_in(folder, "run");
+    char command[2400];
+    size_t bytes;
+    train(&course, data, whole, NULL);
+    snprintf(command, sizeof command,
+             "mkdir -p '%s/checkpoints' && cp -r '%s/checkpoints/step_00000005' '%s/checkpoints'", out, whole, out);
+    ck_assert_int_eq(system(command), 0);
+    free(read_file(final_file(whole, "model.safetensors"), &bytes));
+    limit_files(bytes - 1);
+    const int exit_code = try_train(&course, data, out, "auto", "10");
+    limit_files(RLIM_INFINITY);
+    ck_assert_int_eq(exit_code, ERROR_FAILED);
+    ck_assert_uint_eq(files_in(path_in(out, "checkpoints")), 1);
+    ck_assert_int_eq(try_train(&course, data, out, "auto", "10"), 0);
+    expect_same_file(whole, out, "model.safetensors", 5);
+    expect_same_file(whole, out, "optimizer.safetensors", 5);
+}
+END_TEST
+
 /* Counts up to both edges: the runs above would be equal without them too, but show less. */
 START_TEST(the_run_crosses_epochs_within_a_step)
 {
@@ -208,9 +248,10 @@ Suite *suite_resume(void)
 {
     Suite *suite = suite_create("resume");
     TCase *tests = tcase_create("resume");
-    tcase_set_timeout(tests, 60);
+    tcase_set_timeout(tests, 120);
     tcase_add_test(tests, every_step_can_be_resumed_without_accumulation);
     tcase_add_test(tests, every_step_can_be_resumed_with_accumulation_over_3);
+    tcase_add_test(tests, a_run_that_a_full_disk_stopped_goes_on_with_the_same_bits);
     tcase_add_test(tests, the_run_crosses_epochs_within_a_step);
     suite_add_tcase(suite, tests);
     return suite;

@@ -38,7 +38,7 @@ static void code_units(const struct recipe *recipe, const double *x, const doubl
 static double rounding_of(const struct recipe *recipe, double lse)
 {
     if (recipe->delta == DELTA_DIRECT || recipe->probability == PROBABILITY_FP32) {
-        return 0x1p-20 * fmax(1, fabs(lse) / 8); /* lse is rounded to 2^-24 of itself */
+        return 0x1p-20 * fmax(1, fabs(lse) / 5); /* lse is rounded to 2^-24 of itself */
     }
     return recipe->probability_dvalue == PROBABILITY_BF16 ? 0x1p-8 : 0x1p-4;
 }

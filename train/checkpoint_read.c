@@ -37,9 +37,13 @@ bool checkpoint_measure(const char *path, uint64_t *bytes, uint64_t *checksum, s
 
 int64_t checkpoint_step_of(const char *name)
 {
-    int64_t step;
+    static const char prefix[] = "step_";
     char same[40];
-    if (sscanf(name, "step_%" SCNd64, &step) != 1 || step < 0) {
+    if (strncmp(name, prefix, sizeof prefix - 1) != 0) {
+        return -1;
+    }
+    const int64_t step = strtoll(name + sizeof prefix - 1, NULL, 10); /* what else there is makes it differ below */
+    if (step < 0) {
         return -1;
     }
     snprintf(same, sizeof same, "step_%08" PRId64, step);

@@ -84,12 +84,15 @@ static bool write_tensors(const char *path, const struct parameter_table *table,
     const struct tensor_text metadata = {"format", "flamia"};
     struct tensor_list list = {calloc(buffer_count * table->count, sizeof *list.tensors),
                                calloc(buffer_count * table->count, sizeof *list.names), 0};
-    bool done =
-        (list.tensors && list.names) || error_set(error, ERROR_FAILED, "%s: no memory for a list of tensors", path);
-    for (size_t i = 0; done && i < buffer_count; i++) {
-        add_tensors(&list, table, prefixes[i], buffers[i]);
+    bool done = false;
+    if (!list.tensors || !list.names) {
+        error_set(error, ERROR_FAILED, "%s: no memory for a list of tensors", path);
+    } else {
+        for (size_t i = 0; i < buffer_count; i++) {
+            add_tensors(&list, table, prefixes[i], buffers[i]);
+        }
+        done = safetensors_write(path, list.tensors, list.count, &metadata, 1, error);
     }
-    done = done && safetensors_write(path, list.tensors, list.count, &metadata, 1, error);
     free(list.tensors);
     free(list.names);
     return done;

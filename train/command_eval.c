@@ -10,6 +10,7 @@
 #include "train/commands.h"
 #include "train/evaluation_record.h"
 #include "train/options.h"
+#include "train/probe_weights.h"
 #include "train/threads.h"
 #include "train/trained.h"
 
@@ -62,6 +63,7 @@ static bool score(struct trained *trained, const struct settings *settings, stru
 {
     struct evaluation evaluation;
     const struct recipe *recipe = &settings->recipe;
+    enum causality probed = recipe_causality(recipe);
     if (!find_share(request, settings, error)) {
         return false;
     }
@@ -70,9 +72,13 @@ static bool score(struct trained *trained, const struct settings *settings, stru
         !evaluate(trained->network, recipe, request, &evaluation, error)) {
         return false;
     }
+    /* What the probe says matters only where something was won. */
+    if (evaluation.gap < 0 && !probe_weights(trained, recipe, &probed, error)) {
+        return false;
+    }
     printf("model    %s\ndata     %s: tokens %zu to %zu\n", trained->folder, dataset_path(request->dataset),
            request->begin, request->end);
-    evaluation_print(&evaluation, recipe->name, recipe_causality(recipe), stdout);
+    evaluation_print(&evaluation, recipe->name, probed, stdout);
     return fflush(stdout) == 0 || error_set(error, ERROR_FAILED, "eval: standard output cannot be written");
 }
 

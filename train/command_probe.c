@@ -63,16 +63,19 @@ static bool make_inputs(struct inputs *inputs, const struct settings *settings, 
     return true;
 }
 
+static bool recipe_fits(const struct recipe *recipe, const struct attention_shape *shape, struct error *error)
+{
+    char message[256];
+    return recipe_check(recipe, shape->head_dim, true, message, sizeof message) ||
+           error_set(error, ERROR_USAGE, "--recipe %s: %s", recipe->name, message);
+}
+
 static bool probe_recipe(const struct inputs *inputs, const struct recipe *recipe, const struct settings *settings,
                          struct probe_outcome *total, struct probe_outcome *table, struct error *error)
 {
     struct probe_setup setup = inputs->setup;
-    char message[256];
     enum attention_status status;
     setup.recipe = recipe;
-    if (!recipe_check(recipe, setup.shape.head_dim, true, message, sizeof message)) {
-        return error_set(error, ERROR_USAGE, "--recipe %s: %s", recipe->name, message);
-    }
     struct probe *probe = probe_create(&setup, &status);
     if (probe) {
         status = probe_run(probe, (size_t)settings->places, total, table);
@@ -129,7 +132,8 @@ static bool run_probe(const struct settings *settings, struct error *error)
     struct inputs inputs;
     struct probe_outcome total, table[PROBE_TENSOR_COUNT * PROBE_FINITE_CHANGES];
     const bool all = settings->recipe.name[0] == '\0';
-    bool done = make_inputs(&inputs, settings, error);
+    bool done =
+        make_inputs(&inputs, settings, error) && (all || recipe_fits(&settings->recipe, &inputs.setup.shape, error));
     if (done) {
         print_inputs(&inputs, settings);
     }

@@ -138,7 +138,10 @@ bool evaluate(struct network *network, const struct recipe *recipe, const struct
     struct scores scores;
     memset(&scores, 0, sizeof scores);
     float *losses = malloc(2 * tokens * sizeof *losses);
-    bool done = losses || error_set(error, ERROR_FAILED, "eval: no memory for the losses of %zu tokens", tokens);
+    bool done = losses != NULL;
+    if (!losses) {
+        error_set(error, ERROR_FAILED, "eval: no memory for the losses of %zu tokens", tokens);
+    }
     while (done && scores.tokens < limit) {
         struct error end = {ERROR_NONE, ""};
         const struct batch *batch = loader_next(loader, &end);

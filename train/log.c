@@ -54,9 +54,10 @@ static bool drop_later(const char *path, int64_t step, struct error *error)
     }
     const size_t bytes = (size_t)file.size;
     char *text = malloc(bytes + 1);
-    bool done = text ? file_read(&file, 0, text, bytes, error)
-                     : error_set(error, ERROR_FAILED, "%s: no memory for its %zu bytes", path, bytes);
-    if (done) {
+    bool done = false;
+    if (!text) {
+        error_set(error, ERROR_FAILED, "%s: no memory for its %zu bytes", path, bytes);
+    } else if (file_read(&file, 0, text, bytes, error)) {
         text[bytes] = 0;
         const size_t kept = keep_lines(text, bytes, step);
         done = kept == bytes || file_write_whole(path, text, kept, error);

@@ -17,7 +17,8 @@ struct entry {
 static const struct entry entries[] = {
     {COMMAND_TRAIN, command_train},       {COMMAND_EVAL, command_eval},
     {COMMAND_GENERATE, command_generate}, {COMMAND_PROBE, command_probe},
-    {COMMAND_RECIPES, command_recipes},   {COMMAND_DATA, command_data},
+    {COMMAND_INSPECT, command_inspect},   {COMMAND_RECIPES, command_recipes},
+    {COMMAND_SELFTEST, command_selftest}, {COMMAND_DATA, command_data},
     {COMMAND_REPORT, command_report},     {COMMAND_COUNT, NULL}, /* the end */
 };
 /* clang-format on */

@@ -94,7 +94,7 @@ static const struct option table[] = {
     {"data", OPTION_TEXT, TRAIN | EVAL | PROBE | INSPECT, TEXT(data), .initial = "", .value = "PATH", .heading = "Data",
      .help = "a file (raw bytes, or a shard) or a folder of shards"},
     {"val-data", OPTION_TEXT, TRAIN | EVAL, TEXT(val_data), .initial = "", .value = "PATH", .heading = "Data",
-     .help = "validation data; empty: the second part of --split"},
+     .help = "validation data; --data is then trained on whole; empty: the second part of --split"},
     {"split", OPTION_TEXT, TRAIN | EVAL | PROBE | INSPECT, TEXT(split), .initial = "90/5/5", .value = "A/B/C",
      .heading = "Data", .help = "shares of --data for training, validation and test, in per cent"},
     {"documents", OPTION_TEXT, TRAIN | EVAL | PROBE | INSPECT | DATA, TEXT(documents), .initial = "none",

@@ -156,17 +156,18 @@ static bool refuse_unknown(enum command_id command, const char *word, struct err
     const size_t dashes = strspn(word, "-");
     char name[64];
     snprintf(name, sizeof name, "%.*s", (int)strcspn(word + dashes, "="), word + dashes);
-    for (int other = 0; other < COMMAND_COUNT && dashes == 2; other++) {
+    const char *elsewhere = NULL;
+    for (int other = 0; other < COMMAND_COUNT && dashes == 2 && !elsewhere; other++) {
         if (option_find((enum command_id)other, name, strlen(name))) {
-            return error_set(error, ERROR_USAGE, "--%s is no option of %s, but of %s; `flamia %s --help` lists them",
-                             name, own, command_info((enum command_id)other)->name, own);
+            elsewhere = command_info((enum command_id)other)->name;
         }
     }
     const char *meant = nearest(command, strcmp(name, "h") == 0 ? "help" : name);
-    if (meant) {
-        return error_set(error, ERROR_USAGE, "%.100s is no option of %s; did you mean --%s?", word, own, meant);
-    }
-    return error_set(error, ERROR_USAGE, "%.100s is no option of %s; `flamia %s --help` lists them", word, own, own);
+    char hint[96];
+    snprintf(hint, sizeof hint, meant ? "did you mean --%s?" : "`flamia %s --help` lists them", meant ? meant : own);
+    return elsewhere
+               ? error_set(error, ERROR_USAGE, "--%s is no option of %s, but of %s; %s", name, own, elsewhere, hint)
+               : error_set(error, ERROR_USAGE, "%.100s is no option of %s; %s", word, own, hint);
 }
 
 /* One option at argv[*index] and, if it is apart, its value. */

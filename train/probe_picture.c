@@ -100,15 +100,30 @@ static void append(struct text *text, const char *format, ...)
     text->used += (size_t)length;
 }
 
-/* A change of 1 is black, of 1e-6 pale; earlier rows, which must not move, in red. */
-static void append_cell(struct text *text, size_t row, size_t column, double change)
+#define LEVELS 6
+
+/* How dark a change is drawn: a change of 1 is darkest, of 1e-6 pale, none not at all. */
+static int level_of(double change)
 {
-    if (change <= 0) {
-        return;
+    return change <= 0 ? 0 : (int)fmin(LEVELS, fmax(1.0, ceil(LEVELS * (1.0 + log10(change) / 7.0))));
+}
+
+/* One row: a rectangle for each run of cells of one level. Earlier rows, which must not move, are red. */
+static void append_row(struct text *text, const json_t *changes, size_t row)
+{
+    const size_t count = json_array_size(changes);
+    for (size_t first = 0, end; first < count; first = end) {
+        const int level = level_of(json_real_value(json_array_get(changes, first)));
+        const bool early = row < first;
+        for (end = first + 1;
+             end < count && (row < end) == early && level_of(json_real_value(json_array_get(changes, end))) == level;) {
+            end++;
+        }
+        if (level > 0) {
+            append(text, "<rect x=\"%zu\" y=\"%zu\" width=\"%zu\" height=\"1\" fill=\"%s\" fill-opacity=\"%.2f\"/>\n",
+                   first, row, end - first, early ? "#d62728" : "#1f4e79", (double)level / LEVELS);
+        }
     }
-    const double strength = fmin(1.0, fmax(0.15, 1.0 + log10(change) / 7.0));
-    append(text, "<rect x=\"%zu\" y=\"%zu\" width=\"1\" height=\"1\" fill=\"%s\" fill-opacity=\"%.2f\"/>\n", column,
-           row, row < column ? "#d62728" : "#1f4e79", strength);
 }
 
 static void append_grid(struct text *text, size_t tokens)
@@ -137,9 +152,7 @@ bool probe_picture_svg(const json_t *picture, const char *path, struct error *er
     append(&text, "<rect width=\"%zu\" height=\"%zu\" fill=\"none\" stroke=\"#333\" stroke-width=\"0.3\"/>\n", tokens,
            tokens);
     for (size_t row = 0; row < tokens; row++) {
-        for (size_t column = 0; column < tokens; column++) {
-            append_cell(&text, row, column, json_real_value(json_array_get(json_array_get(changes, row), column)));
-        }
+        append_row(&text, json_array_get(changes, row), row);
     }
     append(&text, "</svg>\n");
     const bool done = text.broken ? error_set(error, ERROR_FAILED, "%s: no memory for the picture", path)
