@@ -30,9 +30,10 @@ comma     := ,
 LIBS       = -lopenblas -ljansson -lpthread -lm
 CHECK_LIBS = $(shell pkg-config --libs check 2>/dev/null || echo -lcheck -lsubunit -lrt -lpthread -lm)
 
-LIBRARY_SOURCES = $(filter-out train/main.c %_cuda.c $(if $(NVCC),%_absent.c),$(wildcard attention/*.c data/*.c model/*.c train/*.c))
+LIBRARY_SOURCES = $(filter-out train/main.c %_cuda.c %_absent.c,$(wildcard attention/*.c data/*.c model/*.c train/*.c))
 TEMPLATE        = $(if $(wildcard scripts/report.html),report_template.o)
-LIBRARY_OBJECTS = $(LIBRARY_SOURCES:%.c=$(BUILD)/%.o) $(TEMPLATE:%=$(BUILD)/%)
+ABSENT          = $(wildcard model/*_absent.c train/*_absent.c)
+LIBRARY_OBJECTS = $(LIBRARY_SOURCES:%.c=$(BUILD)/%.o) $(if $(NVCC),,$(ABSENT:%.c=$(BUILD)/%.o)) $(TEMPLATE:%=$(BUILD)/%)
 SUITES         ?= $(sort $(patsubst tests/check_%.c,%,$(filter-out tests/check_cuda_%.c,$(wildcard tests/check_*.c))))
 SUPPORT         = $(filter-out tests/main.c tests/support_device.c tests/check_%.c tests/fuzz_%.c tests/figure_%.c,$(wildcard tests/*.c))
 SUPPORT_OBJECTS = $(SUPPORT:%.c=$(BUILD)/%.o)
@@ -130,7 +131,7 @@ check-run: $(BUILD)/check $(BUILD)/flamia
 
 check-sanitize:
 	CHECK_TOKENS=160 CK_TIMEOUT_MULTIPLIER=$${CK_TIMEOUT_MULTIPLIER:-20} UBSAN_OPTIONS=print_stacktrace=1 \
-	$(MAKE) --no-print-directory BUILD=$(BUILD)/sanitize SANITIZE=1 check-run
+	$(MAKE) --no-print-directory BUILD=$(BUILD)/sanitize SANITIZE=1 NVCC= check-run
 
 # The GPU's kernels: tests/check_cuda_*.c against every .cu, once compiled by g++ for the emulator of tests/emulator (no GPU, no CUDA
 # needed), once by nvcc for the GPU at hand. CUDA_SUITES="cuda_loss" for some.
@@ -196,7 +197,7 @@ FUZZERS        = $(patsubst tests/%.c,%,$(wildcard tests/fuzz_*.c))
 FUZZ_BUILD     = $(BUILD)/fuzz
 FUZZ_FLAGS     = -std=c11 -O1 -g -march=$(MARCH) -ffp-contract=off -fopenmp -fsanitize=fuzzer-no-link,address,undefined \
                  -fno-sanitize-recover=all -D_GNU_SOURCE -I.
-FUZZ_OBJECTS   = $(LIBRARY_SOURCES:%.c=$(FUZZ_BUILD)/%.o) $(TEMPLATE:%=$(FUZZ_BUILD)/%)
+FUZZ_OBJECTS   = $(patsubst %.c,$(FUZZ_BUILD)/%.o,$(LIBRARY_SOURCES) $(ABSENT)) $(TEMPLATE:%=$(FUZZ_BUILD)/%)
 
 $(FUZZ_BUILD)/%.o: %.c
 	@mkdir -p $(@D)

@@ -1,6 +1,6 @@
 /* check_cuda_ops.c: a layer's operations on the device against ops.h on the CPU, from the same BF16 inputs.
  *
- * Rounding to BF16 is off by at most 2^-9 of the value; bounds on what was rounded once are 2^-8 of it, plus what FP32
+ * Rounding to BF16 is off by at most 2^-8 of the value; bounds on what was rounded once are 2^-7 of it, plus what FP32
  * arithmetic may lose before, said at each test.
  */
 #include <math.h>
@@ -11,7 +11,7 @@
 #include "model/ops_cuda.h"
 #include "tests/support_device.h"
 
-#define ROUNDED 0x1p-8
+#define ROUNDED 0x1p-7
 #define UNIT    0x1p-24 /* of FP32 */
 
 /* Numbers on both sides: `host` holds what the device's BF16 codes say. */
@@ -168,7 +168,7 @@ START_TEST(norm_backward_is_its_definition)
     device_for_test();
     struct random_stream random = random_stream(200 + (uint64_t)_i);
     struct norm_shape shape = random_shape(&random, widths[(size_t)_i / 2], _i % 2 == 0);
-    shape.rows += shape.columns == 16 ? 700 : 0; /* more rows than slices */
+    shape.rows += shape.columns == 16 || shape.columns == 1032 ? 700 : 0; /* more rows than slices: one warp, several */
     const size_t count = shape.rows * shape.columns, columns = shape.columns;
     struct pair x = normals(&random, count, 2), dy = normals(&random, count, 1), weight = normals(&random, columns, 1);
     struct pair dx = normals(&random, count, 1), y = result(count);
