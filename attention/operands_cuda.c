@@ -21,8 +21,8 @@ static size_t tensor_heads(enum operand_tensor tensor, const struct attention_sh
 }
 
 /* Bytes used; pointers are set if there is a base. */
-static size_t lay_out(struct operands_cuda *operands, const struct recipe *recipe, const struct attention_shape *shape, unsigned roles,
-                      unsigned char *base)
+static size_t lay_out(struct operands_cuda *operands, const struct recipe *recipe, const struct attention_shape *shape,
+                      unsigned roles, unsigned char *base)
 {
     size_t used = 0;
     memset(operands, 0, sizeof *operands);
@@ -55,7 +55,8 @@ static size_t lay_out(struct operands_cuda *operands, const struct recipe *recip
     return used;
 }
 
-size_t attention_workspace_bytes_cuda(const struct recipe *recipe, const struct attention_shape *shape, size_t max_documents)
+size_t attention_workspace_bytes_cuda(const struct recipe *recipe, const struct attention_shape *shape,
+                                      size_t max_documents)
 {
     struct operands_cuda operands;
     (void)max_documents; /* the schedule has its own memory */
@@ -64,8 +65,9 @@ size_t attention_workspace_bytes_cuda(const struct recipe *recipe, const struct 
     return forward > backward ? forward : backward;
 }
 
-enum attention_status operands_cuda_begin(struct operands_cuda *operands, const struct recipe *recipe, const struct attention_shape *shape,
-                                          unsigned roles, void *workspace, size_t workspace_bytes)
+enum attention_status operands_cuda_begin(struct operands_cuda *operands, const struct recipe *recipe,
+                                          const struct attention_shape *shape, unsigned roles, void *workspace,
+                                          size_t workspace_bytes)
 {
     if (!workspace || (uintptr_t)workspace % ALIGNMENT != 0) {
         return ATTENTION_WORKSPACE;
@@ -74,8 +76,9 @@ enum attention_status operands_cuda_begin(struct operands_cuda *operands, const 
 }
 
 /* All owned representations of one tensor in one job. */
-static struct quantize_job tensor_job(const struct operands_cuda *operands, const struct recipe *recipe, const struct attention_shape *shape,
-                                      const struct attention_schedule *schedule, enum operand_tensor tensor, const uint16_t *x, size_t stride)
+static struct quantize_job tensor_job(const struct operands_cuda *operands, const struct recipe *recipe,
+                                      const struct attention_shape *shape, const struct attention_schedule *schedule,
+                                      enum operand_tensor tensor, const uint16_t *x, size_t stride)
 {
     struct quantize_job job;
     memset(&job, 0, sizeof job);
@@ -107,10 +110,11 @@ enum attention_status operands_cuda_fill(const struct operands_cuda *operands, c
                                          attention_stream stream)
 {
     const uint16_t *const tensors[] = {inputs->query, inputs->key, inputs->value, doutput ? doutput->doutput : NULL};
-    const size_t strides[] = {inputs->query_stride, inputs->key_stride, inputs->value_stride, doutput ? doutput->doutput_stride : 0};
+    const size_t strides[] = {inputs->query_stride, inputs->key_stride, inputs->value_stride,
+                              doutput ? doutput->doutput_stride : 0};
     for (int tensor = TENSOR_QUERY; tensor <= (doutput ? TENSOR_DOUTPUT : TENSOR_VALUE); tensor++) {
-        struct quantize_job job =
-            tensor_job(operands, recipe, shape, schedule, (enum operand_tensor)tensor, tensors[tensor], strides[tensor]);
+        struct quantize_job job = tensor_job(operands, recipe, shape, schedule, (enum operand_tensor)tensor,
+                                             tensors[tensor], strides[tensor]);
         if (tensor == TENSOR_DOUTPUT && recipe->delta != DELTA_DIRECT) {
             job.attention_output = doutput->output;
             job.attention_output_stride = doutput->output_stride;
@@ -142,8 +146,8 @@ static const char *missing(const struct recipe *recipe, const struct attention_s
     return NULL;
 }
 
-bool attention_check_cuda(const struct recipe *recipe, const struct attention_shape *shape, size_t shared_bytes, char *message,
-                          size_t message_bytes)
+bool attention_check_cuda(const struct recipe *recipe, const struct attention_shape *shape, size_t shared_bytes,
+                          char *message, size_t message_bytes)
 {
     const char *reason = missing(recipe, shape, shared_bytes);
     if (reason) {

@@ -1,6 +1,8 @@
-/* operands_cuda.h: the quantized operands of one call on the device, laid out in the caller's workspace. For attention/ only.
+/* operands_cuda.h: the quantized operands of one call on the device, laid out in the caller's workspace. For attention/
+ * only.
  *
- * As operands_cpu.h: roles of one tensor that share a representation share an image. BF16 images [heads or kv_heads][total_tokens][head_dim].
+ * As operands_cpu.h: roles of one tensor that share a representation share an image. BF16 images [heads or
+ * kv_heads][total_tokens][head_dim].
  */
 #ifndef ATTENTION_OPERANDS_CUDA_H
 #define ATTENTION_OPERANDS_CUDA_H
@@ -35,10 +37,12 @@ struct doutput_job {
 };
 
 /* Lays the operands of `roles` out in the workspace. */
-enum attention_status operands_cuda_begin(struct operands_cuda *operands, const struct recipe *recipe, const struct attention_shape *shape,
-                                          unsigned roles, void *workspace, size_t workspace_bytes);
+enum attention_status operands_cuda_begin(struct operands_cuda *operands, const struct recipe *recipe,
+                                          const struct attention_shape *shape, unsigned roles, void *workspace,
+                                          size_t workspace_bytes);
 
-/* Quantizes them: one launch per tensor. `doutput` is NULL in the forward; with it D is summed unless the recipe sums it directly. */
+/* Quantizes them: one launch per tensor. `doutput` is NULL in the forward; with it D is summed unless the recipe sums
+ * it directly. */
 enum attention_status operands_cuda_fill(const struct operands_cuda *operands, const struct recipe *recipe,
                                          const struct attention_shape *shape, const struct attention_schedule *schedule,
                                          const struct attention_inputs_cuda *inputs, const struct doutput_job *doutput,
@@ -46,8 +50,8 @@ enum attention_status operands_cuda_fill(const struct operands_cuda *operands, c
 
 /* The scales of a 16-bit dQ, into operands->dquery_scale. */
 enum attention_status dquery_scales_cuda(const struct recipe *recipe, const struct attention_shape *shape,
-                                         const struct attention_schedule *schedule, const struct operands_cuda *operands,
-                                         attention_stream stream);
+                                         const struct attention_schedule *schedule,
+                                         const struct operands_cuda *operands, attention_stream stream);
 
 #ifdef __cplusplus
 }

@@ -10,10 +10,11 @@
 size_t sort_scratch_bytes(size_t count);
 
 /* out [count]: sums of all before. */
-cudaError_t sort_exclusive_sum(void *scratch, size_t scratch_bytes, const int32_t *in, int32_t *out, size_t count, cudaStream_t stream);
+cudaError_t sort_exclusive_sum(void *scratch, size_t scratch_bytes, const int32_t *in, int32_t *out, size_t count,
+                               cudaStream_t stream);
 
 /* Stable, largest key first. */
-cudaError_t sort_descending(void *scratch, size_t scratch_bytes, const int32_t *keys, int32_t *sorted_keys, const int32_t *values,
-                            int32_t *sorted_values, size_t count, cudaStream_t stream);
+cudaError_t sort_descending(void *scratch, size_t scratch_bytes, const int32_t *keys, int32_t *sorted_keys,
+                            const int32_t *values, int32_t *sorted_values, size_t count, cudaStream_t stream);
 
 #endif

@@ -208,19 +208,20 @@ static void run_device(const struct recipe *recipe, struct call *call, float *co
     release(random_memory);
 }
 
-/* What separates two correct computations. Scores differ by FP32 rounding and P by 2 ulp of the exponential, 2^-20 in
- * all, generously. That turns a P or dS code that lies so close to a tie: a share of 2^-20 / u of them, each by 2u, in
- * squares 4 u 2^-20, u = 2^-2 (E2M1), 2^-4 (E4M3), 2^-9 (BF16); then the outputs' own rounding to BF16 turns as rarely,
- * by 2^-8. A scale that turns takes its block along: four times as much again. dQ and dK take two such steps, and D's
- * error is divided by what cancels in dP - D. */
+/* What separates two correct computations. Scores differ by FP32 rounding and P by 2 ulp of the exponential, 2^-18 in
+ * all, generously. That turns a P or dS code that lies so close to a tie: a share of 2^-18 / u of them, each by 2u,
+ * together 2u sqrt(2^-18 / u) of the sum, u = 2^-2 (E2M1), 2^-4 (E4M3), 2^-9 (BF16); twice that for scales that turn.
+ * Besides, in so few rows a single one of them that turns the weight that dominates its row shows: two such rows. The
+ * outputs' own rounding turns as rarely. dQ and dK take two such steps. */
 static double bound_of(const struct recipe *recipe, int array)
 {
     const double u = recipe->dscore == DSCORE_E2M1 ? 0x1p-2 : recipe->dscore == DSCORE_E4M3 ? 0x1p-4 : 0x1p-9;
-    const double codes = 4 * sqrt(4 * u * 0x1p-20), rounding = 0x1p-8 * sqrt(0x1p-20 / 0x1p-9);
+    const double codes = 4 * u * sqrt(0x1p-18 / u) + 2 * u * sqrt(2.0 / TOKENS),
+                 rounding = 0x1p-8 * sqrt(0x1p-18 / 0x1p-9);
     /* An FP32 tensor scale does not fit BF16 images: each of a product's two operands is rounded by up to 2^-9, and S
      * by both turns P by |x| times that. */
     const double images = recipe->exponents == EXPONENT_TENSOR ? 0x1p-6 : 0;
-    return (codes + rounding + images) * (array == DQUERY || array == DKEY ? 4 : 2);
+    return (codes + rounding + images) * (array == DQUERY || array == DKEY ? 2 : 1);
 }
 
 static void compare_call(const struct recipe *recipe, size_t head_dim, bool causal, uint64_t test)
