@@ -14,13 +14,13 @@
 #include "train/options.h"
 #include "train/probe_picture.h"
 #include "train/read_model.h"
+#include "train/report_picture.h"
 #include "train/threads.h"
 
 #define RANDOM_TOKENS   256
 #define RANDOM_HEADS    4
 #define RANDOM_KV_HEADS 2
 #define READ_LENGTH     64
-#define PICTURE_TOKENS  96
 
 /* Text to read where there is no checkpoint: any would do, but it should be text. */
 static const char sample_text[] =
@@ -231,8 +231,7 @@ static bool run_picture(const struct settings *settings, struct error *error)
     if (settings->recipe.name[0] == '\0') {
         return error_set(error, ERROR_USAGE, "--picture: --recipe is needed: a picture is of one recipe");
     }
-    json_t *picture =
-        probe_picture_json(&settings->recipe, PICTURE_TOKENS, settings->model.head_dim, settings->seed, error);
+    json_t *picture = report_picture(&settings->recipe, settings->model.head_dim, error);
     const bool done = picture && probe_picture_svg(picture, settings->picture, error);
     json_decref(picture);
     if (done) {

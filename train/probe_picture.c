@@ -9,65 +9,6 @@
 
 #include "data/file.h"
 
-#define HEADS     1
-#define POSITIONS 6 /* perturbed for the verdict */
-
-static json_t *matrix_json(const float *changes, size_t rows, size_t columns)
-{
-    json_t *matrix = json_array();
-    for (size_t row = 0; matrix && row < rows; row++) {
-        json_t *line = json_array();
-        for (size_t column = 0; line && column < columns; column++) {
-            const double change = (double)changes[row * columns + column];
-            json_array_append_new(line, json_real(isfinite(change) ? change : 1e30));
-        }
-        json_array_append_new(matrix, line);
-    }
-    return matrix;
-}
-
-static json_t *draw(struct probe *probe, const struct recipe *recipe, size_t tokens, enum attention_status *status)
-{
-    struct probe_outcome total;
-    size_t *positions = malloc(tokens * sizeof *positions);
-    float *changes = malloc(tokens * tokens * sizeof *changes);
-    json_t *picture = NULL;
-    *status = positions && changes ? probe_run(probe, POSITIONS, &total, NULL) : ATTENTION_WORKSPACE;
-    for (size_t i = 0; *status == ATTENTION_OK && i < tokens; i++) {
-        positions[i] = i;
-    }
-    if (*status == ATTENTION_OK) {
-        *status = probe_picture(probe, PROBE_GAIN_1E4, positions, tokens, changes);
-    }
-    if (*status == ATTENTION_OK) {
-        picture = json_pack("{s:s, s:s, s:o}", "recipe", recipe->name, "verdict", causality_name(total.verdict),
-                            "changes", matrix_json(changes, tokens, tokens));
-    }
-    free(positions);
-    free(changes);
-    return picture;
-}
-
-json_t *probe_picture_json(const struct recipe *recipe, size_t tokens, size_t head_dim, uint64_t seed,
-                           struct error *error)
-{
-    const int32_t offsets[] = {0, (int32_t)tokens};
-    const struct probe_setup setup = {.recipe = recipe,
-                                      .shape = {tokens, HEADS, HEADS, head_dim, true, 1.0f / sqrtf((float)head_dim)},
-                                      .documents = {offsets, 1},
-                                      .seed = seed};
-    enum attention_status status;
-    struct probe *probe = probe_create(&setup, &status);
-    json_t *picture = probe ? draw(probe, recipe, tokens, &status) : NULL;
-    probe_destroy(probe);
-    if (!picture) {
-        error_set(error, ERROR_FAILED, "probe: %s: %s", recipe->name, attention_status_text(status));
-    }
-    return picture;
-}
-
-/* ---- SVG ---- */
-
 struct text {
     char *bytes;
     size_t used, capacity;
@@ -100,7 +41,7 @@ static void append(struct text *text, const char *format, ...)
     text->used += (size_t)length;
 }
 
-#define LEVELS 6
+#define LEVELS 3
 
 /* How dark a change is drawn: a change of 1 is darkest, of 1e-6 pale, none not at all. */
 static int level_of(double change)
@@ -108,15 +49,21 @@ static int level_of(double change)
     return change <= 0 ? 0 : (int)fmin(LEVELS, fmax(1.0, ceil(LEVELS * (1.0 + log10(change) / 7.0))));
 }
 
+/* null stands for a change that is not finite. */
+static double change_at(const json_t *row, size_t column)
+{
+    const json_t *change = json_array_get(row, column);
+    return json_is_null(change) ? 1 : json_number_value(change);
+}
+
 /* One row: a rectangle for each run of cells of one level. Earlier rows, which must not move, are red. */
 static void append_row(struct text *text, const json_t *changes, size_t row)
 {
     const size_t count = json_array_size(changes);
     for (size_t first = 0, end; first < count; first = end) {
-        const int level = level_of(json_real_value(json_array_get(changes, first)));
+        const int level = level_of(change_at(changes, first));
         const bool early = row < first;
-        for (end = first + 1;
-             end < count && (row < end) == early && level_of(json_real_value(json_array_get(changes, end))) == level;) {
+        for (end = first + 1; end < count && (row < end) == early && level_of(change_at(changes, end)) == level;) {
             end++;
         }
         if (level > 0) {
@@ -146,7 +93,7 @@ bool probe_picture_svg(const json_t *picture, const char *path, struct error *er
     append(&text, "<rect x=\"-10\" y=\"-12\" width=\"%zu\" height=\"%zu\" fill=\"#fff\"/>\n", tokens + 14, tokens + 22);
     append(&text, "<text x=\"0\" y=\"-4\">%s: %s</text>\n", json_string_value(json_object_get(picture, "recipe")),
            json_string_value(json_object_get(picture, "verdict")));
-    append(&text, "<text x=\"0\" y=\"%zu\">perturbed token (K and V x 10000)</text>\n", tokens + 6);
+    append(&text, "<text x=\"0\" y=\"%zu\">perturbed token (K and V x 100)</text>\n", tokens + 6);
     append(&text, "<text transform=\"translate(-3 %zu) rotate(-90)\">row of O and dQ that moves</text>\n", tokens);
     append_grid(&text, tokens);
     append(&text, "<rect width=\"%zu\" height=\"%zu\" fill=\"none\" stroke=\"#333\" stroke-width=\"0.3\"/>\n", tokens,
