@@ -131,6 +131,8 @@ static bool run_probe(const struct settings *settings, struct error *error)
 {
     struct inputs inputs;
     struct probe_outcome total, table[PROBE_TENSOR_COUNT * PROBE_FINITE_CHANGES];
+    memset(&total, 0, sizeof total);
+    memset(table, 0, sizeof table);
     const bool all = settings->recipe.name[0] == '\0';
     bool done =
         make_inputs(&inputs, settings, error) && (all || recipe_fits(&settings->recipe, &inputs.setup.shape, error));
