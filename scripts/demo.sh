@@ -68,7 +68,7 @@ train() {
     warmup=$((STEPS / 10))
     rm -rf "${OUT:?}/$1"
     "$FLAMIA" train --data "$TEXT" --out "$OUT/$1" --recipe "$1" --steps "$STEPS" --warmup "$warmup" --eval-every $((STEPS / 4)) \
-        --log-every $((STEPS / 4)) --eval-tokens 32768 | grep -E '^(step|eval)' || true
+        --log-every $((STEPS / 4)) --eval-tokens 8192 | grep -E '^(step|eval)' || true
 }
 
 find_text

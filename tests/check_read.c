@@ -104,7 +104,7 @@ START_TEST(logits_of_a_model)
                                         .context = 24,
                                         .tied_head = true,
                                         .norm_epsilon = 1e-5f};
-    const struct network_options options = {.max_tokens = 256 * 24};
+    const struct network_options options = {.max_tokens = 24};
     struct error error = {ERROR_NONE, ""};
     struct random_stream random = random_stream(2);
     struct network *network = network_create(&config, &options, &error);

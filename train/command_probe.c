@@ -181,7 +181,7 @@ static bool make_reader(struct reader *reader, const struct settings *settings, 
     return !reader->from_model ||
            (trained_find(&reader->trained, "probe", settings->checkpoint, error) &&
             capture_text(&reader->trained, settings->data, settings->documents, reader->text, READ_LENGTH, error) &&
-            trained_load(&reader->trained, READ_VALUES, READ_LENGTH, error));
+            trained_load(&reader->trained, 1, READ_LENGTH, error));
 }
 
 static bool read_recipe(struct reader *reader, const struct recipe *recipe, struct error *error)
@@ -250,7 +250,8 @@ int command_probe(int argc, char **argv)
     if (!options_start(COMMAND_PROBE, argc, argv, &settings, NULL, &exit_code)) {
         return exit_code;
     }
-    threads_use(settings.threads);
+    threads_use(settings.threads > 0 ? settings.threads
+                                     : 1); /* calls so small that a second thread costs more than it brings */
     const bool done = settings.picture[0] != '\0' ? run_picture(&settings, &error)
                       : settings.read             ? run_read(&settings, &error)
                                                   : run_probe(&settings, &error);

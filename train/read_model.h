@@ -7,8 +7,8 @@
 #include "data/error.h"
 #include "model/network.h"
 
-/* `text` [length] is one document, ids below 256; the model's vocabulary is at least 256. The network must take 256 *
- * length tokens (or `length`, for a recipe whose scales span the whole call). */
+/* `text` [length] is one document, ids below 256; the model's vocabulary is at least 256. The network must take
+ * `length` tokens. */
 bool read_model(struct network *network, const struct recipe *recipe, const uint8_t *text, size_t length, size_t places,
                 struct reading *reading, struct error *error);
 
