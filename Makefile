@@ -227,6 +227,8 @@ FORMATTED = $(wildcard attention/*.[ch] data/*.[ch] model/*.[ch] train/*.[ch] te
 TIDIED    = $(wildcard attention/*.c data/*.c model/*.c train/*.c)
 
 lint: $(BUILD)/suites.inc
+	@test -n "$(CLANG_FORMAT)" -a -n "$(CLANG_TIDY)" && command -v cppcheck >/dev/null || \
+	    { echo "make lint: a tool is missing: sudo apt-get install clang-format-14 clang-tidy-14 cppcheck"; exit 1; }
 	@$(CLANG_FORMAT) --dry-run -Werror $(FORMATTED)
 	@cppcheck --quiet --std=c11 --error-exitcode=1 --inline-suppr --enable=warning,performance,portability \
 	    --suppress=missingIncludeSystem -D_GNU_SOURCE -I. attention data model train

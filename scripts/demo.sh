@@ -6,6 +6,7 @@
 set -eu
 
 FLAMIA=${FLAMIA:-build/flamia}
+export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive} # a waiting thread that spins holds up whatever else runs here
 OUT=${DEMO_OUT:-runs/demo}
 RECIPES="exact mxfp8 fp4-leaky"
 BUDGET=45 # seconds a training may take
